@@ -13,13 +13,19 @@ import numpy as np
 from bertjax.base.errors import InputError
 from bertjax.base.no_tpu import tell_libtpu_where_none_is
 from bertjax.base.validation import converted
+from bertjax.inference.batcher import padded
+from bertjax.inference.blanks import Guess, fill
 from bertjax.inference.features.compute import Extractor, Options
 from bertjax.inference.features.texts import MEAN, POOLED
+from bertjax.inference.generate import complete
+from bertjax.inference.likelihood import log_likelihoods
+from bertjax.interop.pretrained import Pretrained
+from bertjax.models.encoders import kinds
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.heads.architectures import ARCHITECTURES
-from bertjax.programs import fill_mask, predict
-from bertjax.programs.fill_mask import Guess
+from bertjax.runs.fine_tuning.answers import numbered, predictions
 from bertjax.runs.fine_tuning.fine_tuned import OneModel
+from bertjax.runs.pretrained_run import PretrainedRun
 from bertjax.runs.source import TasksRun, open_source
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.model import Arrays, Model, Params
@@ -111,7 +117,53 @@ class TextModel:
           InputError: no [MASK] in it, a text that is too long, or a model that fills in no blanks.
         """
         texts = [converted(text, str, "text")]
-        return fill_mask.fill(self._pretrained, texts, converted(top, int, "top"))[0]
+        return fill(self._pretrained, texts, converted(top, int, "top"))[0]
+
+    def complete(
+        self,
+        texts: Iterable[str],
+        tokens: int = 40,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        seed: int = 0,
+    ) -> list[str]:
+        """The texts with their continuations: see `bertjax.inference.generate.complete`.
+
+        Raises:
+          InputError: a model that does not read left to right, a number that does not fit, or a
+            text that is too long.
+        """
+        found = complete(
+            self._left_to_right,
+            _texts(texts),
+            converted(tokens, int, "tokens"),
+            converted(temperature, float, "temperature"),
+            converted(top_p, float, "top_p"),
+            converted(seed, int, "seed"),
+        )
+        return [self.tokenizer.decode(ids) for ids in found]
+
+    @cached_property
+    def _left_to_right(self) -> Pretrained:
+        """The model itself; of the objective "hybrid", the part that reads left to right."""
+        match self._opened:
+            case PretrainedRun(recipe=recipe) as run:
+                if kinds.CAUSAL_LM in recipe.objective.others.values():
+                    return run.weights(kinds.CAUSAL_LM)
+        return self._pretrained
+
+    def score(self, texts: Iterable[str], masking: str = "token") -> np.ndarray:
+        """The log-probability of each text in nats, float64 [N].
+
+        Args:
+          masking: how a masked LM is asked, "token" or "word": see
+          `bertjax.inference.likelihood.log_likelihoods`.
+
+        Raises:
+          InputError: a model that predicts no tokens, or a text without one or with too many.
+        """
+        masking = converted(masking, str, "masking")
+        return log_likelihoods(self._pretrained, _texts(texts), masking)
 
     def predict(self, texts: Iterable[str | Mapping[str, Any]]) -> list[dict[str, Any]]:
         """What a fine-tuned model says of each text: the objects that launch/predict.py writes.
@@ -123,8 +175,8 @@ class TextModel:
         Raises:
           InputError: the model has learned no task, or a text has another form.
         """
-        lines = predict.numbered(map(_line, _listed(texts)), "texts")
-        return list(predict.predictions(self._fine_tuned, lines, "texts"))
+        lines = numbered(map(_line, _listed(texts)), "texts")
+        return list(predictions(self._fine_tuned, lines, "texts"))
 
     @cached_property
     def _fine_tuned(self) -> OneModel:
@@ -153,16 +205,14 @@ class TextModel:
         size = min(longest, most) if given is None else given
         if not specials <= size <= most:
             raise InputError(f"length={size}: must be from {specials} to {most}")
-        names = self._pretrained.family.text_inputs
-        batch = {name: np.zeros((len(ids), size), np.int32) for name in names}
-        batch["input_ids"][:] = self.tokenizer.pad_id
-        for row, each in enumerate(ids):
-            sequence = template.sequence(each[: size - specials])
-            batch["input_ids"][row, : len(sequence.ids)] = sequence.ids
-            batch["input_mask"][row, : len(sequence.ids)] = 1
-            if "token_type_ids" in batch:
-                batch["token_type_ids"][row, : len(sequence.ids)] = sequence.token_types
-        return batch
+        sequences = [template.sequence(each[: size - specials]) for each in ids]
+        rows, types = [each.ids for each in sequences], [each.token_types for each in sequences]
+        batch = {
+            "input_ids": padded(rows, len(ids), size, self.tokenizer.pad_id),
+            "input_mask": padded([np.ones_like(each) for each in rows], len(ids), size),
+            "token_type_ids": padded(types, len(ids), size),
+        }
+        return {name: batch[name] for name in self._pretrained.family.text_inputs}
 
     def function(self, kind: str | None = None) -> Callable[..., dict[str, jax.Array]]:
         """The model as a pure function.

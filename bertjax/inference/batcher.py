@@ -1,15 +1,38 @@
 """Runs a model over sequences of any lengths, in batches; all inference uses it."""
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import numpy as np
 
+from bertjax.base.progress import Progress
 from bertjax.tasks.buckets import fitting
+from bertjax.training.model import Arrays
 from bertjax.training.sharding.placement import HostBatch, Placement, inference_tokens
+
+
+class Rows(Protocol):
+    """N sequences of any lengths, as the rows of batches.
+
+    Attributes:
+      lengths: int [N], their tokens.
+    """
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """See above."""
+
+    def batch(self, numbers: np.ndarray, rows: int, length: int) -> HostBatch:
+        """The arrays of a batch.
+
+        Args:
+          numbers: int [at most `rows`], the numbers of the sequences. Rows after them are padding.
+          rows: B.
+          length: S; no sequence is longer.
+        """
 
 
 class Batcher:
@@ -23,7 +46,7 @@ class Batcher:
       batch_tokens: see `bertjax.training.sharding.placement.inference_tokens`.
     """
 
-    def __init__(self, placement: Placement, batch_tokens: int | None):
+    def __init__(self, placement: Placement, batch_tokens: int | None = None):
         self._placement = placement
         self._batch_tokens = inference_tokens(batch_tokens)
 
@@ -40,49 +63,72 @@ class Batcher:
             rows = min(rows, -(-examples // devices))
         return devices * rows
 
-    def run(
+    def predict(
         self,
-        lengths: np.ndarray,
+        apply: Callable[[Arrays], Any],
+        rows: Rows,
         buckets: tuple[int, ...],
-        rows: Callable[[int], int],
-        make: Callable[[np.ndarray, int, int], HostBatch],
-        compute: Callable[[dict[str, jax.Array]], Any],
+        *,
+        size: Callable[[int], int] | None = None,
         in_turn: int = 0,
+        progress: Progress | None = None,
     ) -> Iterator[tuple[np.ndarray, Any]]:
-        """Yields (numbers of sequences, their outputs on the host) for each batch.
+        """Yields (numbers of sequences, their outputs on every host) for each batch.
 
         Args:
-          lengths: the length of each sequence.
+          apply: a batch on the devices -> a tree of outputs, whose first axis is the rows.
+          rows: the sequences.
           buckets: the lengths of batches, ascending; the last one holds the longest sequence.
-          rows: bucket -> the rows of a batch.
-          make: (numbers of sequences, rows, bucket) -> the arrays of a batch with so many rows.
-          compute: a batch on the devices -> its outputs.
+          size: bucket -> the rows of a batch; None: as many as `rows` says, and no more than the
+            sequences need.
           in_turn: if given, each batch has the next so many sequences.
+          progress: counts the sequences.
         """
         launched: deque[tuple[np.ndarray, Any]] = deque()
+        lengths = rows.lengths
+        size = size or (lambda bucket: self.rows(bucket, len(lengths)))
         batches = (
             in_order(lengths, buckets, in_turn)
             if in_turn
-            else in_order_of_length(lengths, buckets, rows)
+            else in_order_of_length(lengths, buckets, size)
         )
+
+        def fetched() -> tuple[np.ndarray, Any]:
+            numbers, outputs = launched.popleft()
+            outputs = jax.tree.map(lambda array: array[: len(numbers)], jax.device_get(outputs))
+            if progress:
+                progress.update(len(numbers))
+            return numbers, outputs
+
         for numbers, bucket in batches:
-            count = rows(bucket)
-            arrays = make(numbers, count, bucket)
+            count = size(bucket)
+            arrays = rows.batch(numbers, count, bucket)
             batch = self._placement.put(partial(_rows_of, arrays), count)
             with self._placement.active():
-                launched.append((numbers, compute(batch)))
+                outputs = jax.device_put(apply(batch), self._placement.replicated)
+            launched.append((numbers, outputs))
             if len(launched) > 1:
-                yield _fetched(*launched.popleft())
+                yield fetched()
         while launched:
-            yield _fetched(*launched.popleft())
+            yield fetched()
 
 
 def _rows_of(arrays: HostBatch, held: slice) -> HostBatch:
     return {name: array[held] for name, array in arrays.items()}
 
 
-def _fetched(numbers: np.ndarray, outputs: Any) -> tuple[np.ndarray, Any]:
-    return numbers, jax.device_get(outputs)
+def padded(sequences: Sequence[Any], rows: int, length: int, empty: int = 0) -> np.ndarray:
+    """Sequences as the first rows of an array int32 [rows, length, ...], and `empty` elsewhere."""
+    width = np.shape(sequences[0])[1:] if len(sequences) else ()
+    array = np.full((rows, length, *width), empty, np.int32)
+    for row, sequence in zip(array, sequences, strict=False):
+        row[: len(sequence)] = sequence
+    return array
+
+
+def up_to(longest: int, lengths: Iterable[int]) -> tuple[int, ...]:
+    """The buckets of sequences: those of the lengths, ascending, that are less, and the longest."""
+    return (*(length for length in lengths if length < longest), longest)
 
 
 def in_order_of_length(

@@ -4,28 +4,23 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from bertjax.base.cloud_storage import checked_path, in_bucket, path_of
 from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write
 from bertjax.inference.features.texts import decoded, read_texts
-from bertjax.runs.fine_tuning.fine_tuned import FineTuned, open_fine_tuned
+from bertjax.runs.fine_tuning.answers import AT_ONCE, Line, examples_of, numbered, predictions
+from bertjax.runs.fine_tuning.fine_tuned import open_fine_tuned
 from bertjax.runs.source import Source
 from bertjax.tasks.official_files import ending
-from bertjax.tasks.rows import json_object, looks_like_json, read_rows
-from bertjax.text.pairs import SEPARATOR
+from bertjax.tasks.rows import read_rows
 from bertjax.training.hardware import AUTO
 
 STANDARD = "-"  # standard input, or output
 STANDARD_INPUT = "standard input"  # in messages
-
-_Line = tuple[str, str]  # a line and its place, for messages
-
-_AT_ONCE = 1_000  # lines that are predicted together, if the input is not typed
 
 
 def run(model: str | Source, source: str, output: str) -> None:
@@ -55,11 +50,11 @@ def run(model: str | Source, source: str, output: str) -> None:
     fine_tuned = open_fine_tuned(model, AUTO)
     print(fine_tuned.summary, file=sys.stderr)
     if source != STANDARD:  # errors in a file are found before the first answer
-        for _ in _examples(fine_tuned, lines_of(source, origin)):
+        for _ in examples_of(fine_tuned, lines_of(source, origin)):
             pass
     # A user who types the lines waits for each answer.
     typed = source == STANDARD and sys.stdin.isatty()
-    answers = predictions(fine_tuned, lines, origin, 1 if typed else _AT_ONCE)
+    answers = predictions(fine_tuned, lines, origin, 1 if typed else AT_ONCE)
     with contextlib.ExitStack() as stack:
         file: IO = sys.stdout
         if output != STANDARD:
@@ -84,7 +79,7 @@ def check_output(output: str) -> None:
         raise InputError(f"--output={output}: no folder {target.parent}: make it")
 
 
-def lines_of(source: str, origin: str) -> Iterable[_Line]:
+def lines_of(source: str, origin: str) -> Iterable[Line]:
     """The lines of the input; a row of a table is the JSON object of its columns.
 
     Raises:
@@ -96,79 +91,3 @@ def lines_of(source: str, origin: str) -> Iterable[_Line]:
         return ((json.dumps(row.fields, ensure_ascii=False), row.where) for row in rows)
     texts = decoded(sys.stdin.buffer, origin) if source == STANDARD else read_texts(source)
     return numbered(texts, origin)
-
-
-def numbered(texts: Iterable[str], origin: str) -> Iterator[_Line]:
-    """Lines of text, each with its place: "ORIGIN line 1" is the first."""
-    return ((text, f"{origin} line {number}") for number, text in enumerate(texts, start=1))
-
-
-def predictions(
-    model: FineTuned, lines: Iterable[_Line], origin: str, at_once: int = _AT_ONCE
-) -> Iterator[dict[str, Any]]:
-    """Yields a model's prediction for each line, {} for an empty one.
-
-    At the end it prints on standard error how many texts were cut; and how many lines were two
-    texts, if the model does not say whether it reads one or two.
-
-    Args:
-      lines: each with its place, for messages.
-      origin: the origin of the lines, for messages.
-      at_once: the number of lines that are read and predicted together.
-    """
-    split = 0
-
-    def counted() -> Iterator[_Line]:
-        nonlocal split
-        for line, where in lines:
-            split += SEPARATOR in line and not looks_like_json(line)
-            yield line, where
-
-    parsed = _examples(model, counted())
-    while some := list(islice(parsed, at_once)):
-        examples = [example for example, _ in some if example is not None]
-        found = iter(model.predict(examples, origin) if examples else ())
-        for example, further in some:
-            if example is None:
-                yield {}
-            else:
-                yield with_further(further, model.family.show(example, next(found), model.settings))
-    for tokens, count in model.cut.items():
-        if count:
-            texts = f"{count:,} text{'s' * (count > 1)}"
-            print(
-                f"warning: {texts} cut to {tokens} tokens: the rest was not read", file=sys.stderr
-            )
-    if split and getattr(model.family, "pairs", True) is None:
-        print(
-            f"{split:,} of the lines are two texts (A{SEPARATOR}B); one text with "
-            f'{SEPARATOR.strip()} in it is written as {{"text": "..."}}',
-            file=sys.stderr,
-        )
-
-
-def _examples(model: FineTuned, lines: Iterable[_Line]) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """Yields the example of each line, None for an empty one, and the fields it does not use."""
-    family = model.family
-    for line, where in lines:
-        if not line.strip():
-            yield None, {}
-            continue
-        fields = json_object(line, where) if looks_like_json(line) else {}
-        used = {}
-        for name in family.fields:
-            column = model.columns.get(name, name)
-            column = column if column in fields else name
-            if column in fields:
-                used[name] = fields.pop(column)
-        yield family.parse(json.dumps(used, ensure_ascii=False) if used else line, where), fields
-
-
-def with_further(further: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
-    """An answer, with the other fields of its line before it."""
-    renamed = {}
-    for name, value in further.items():
-        while name in answer or name in renamed:
-            name = f"given_{name}"
-        renamed[name] = value
-    return renamed | answer

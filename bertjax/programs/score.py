@@ -8,11 +8,11 @@ from bertjax.base.cloud_storage import path_of
 from bertjax.base.errors import InputError
 from bertjax.base.files import check_json_output, write_json
 from bertjax.base.validation import check_numbers
+from bertjax.inference.likelihood import log_likelihoods
+from bertjax.inference.scored_rows import TOKEN
 from bertjax.lab.minimal_pairs.accuracy import Accuracy, by_name, judged, over_pairs, over_paradigms
 from bertjax.lab.minimal_pairs.data import read_pairs
-from bertjax.lab.minimal_pairs.likelihood import log_likelihoods
 from bertjax.lab.minimal_pairs.pairs import Pair
-from bertjax.lab.minimal_pairs.rows import TOKEN
 from bertjax.runs.source import open_part
 
 
@@ -30,7 +30,7 @@ def run(
       model: RUN, RUN@STEP, hf:FOLDER, hf:NAME or tf1:FOLDER: a masked LM, or a model that reads
         left to right.
       data: files or folders of minimal pairs: see `bertjax.lab.minimal_pairs.data`.
-      masking: "token" or "word": see `bertjax.lab.minimal_pairs.rows.MaskedRows`.
+      masking: "token" or "word": see `bertjax.inference.scored_rows.MaskedRows`.
       most: how many pairs of each paradigm to score, the first ones; None: all.
       output: a JSON file of the result, or None.
       part: the part of a run's model: "causal" reads left to right what the objective "hybrid" has

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write, local_folder
+from bertjax.inference.blanks import fill
 from bertjax.inference.features.attention_maps import attention_maps
 from bertjax.lab.pages import model
 from bertjax.lab.pages.folder import sections, state_of
 from bertjax.lab.pages.metrics import STEPS
 from bertjax.lab.pages.page import Section, page
-from bertjax.programs import fill_mask
 from bertjax.runs.source import open_model
 
 PAGE = "watch.html"
@@ -107,9 +107,9 @@ class _Watched:
         pretrained = open_model(str(self._folders[0]))
         maps = [attention_maps(pretrained, text, _MOST_TOKENS) for text in texts]
         self._tokens = [each.tokens for each in maps]
-        fill = partial(fill_mask.fill, pretrained, top=model.GUESSES)
+        guess = partial(fill, pretrained, top=model.GUESSES)
         for number, (text, each) in enumerate(zip(texts, maps, strict=True)):
-            content = [model.attention(each, number), *model.guesses(text, fill)]
+            content = [model.attention(each, number), *model.guesses(text, guess)]
             self._shown.append(Section(text, content))
 
     def write(self, renews: float) -> None:

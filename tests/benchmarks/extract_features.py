@@ -55,7 +55,7 @@ def bertjax_way(sentences: list[str], model: str, **options: Any) -> tuple[Way, 
       options: fields of `bertjax.inference.features.compute.Options`.
     """
     from bertjax.inference.features.compute import Extractor, Options
-    from bertjax.programs.extract_features import extract
+    from bertjax.inference.features.extract import extract
     from bertjax.runs.source import open_model
 
     extractor = Extractor(open_model(f"hf:{model}"), Options("mean", normalize=True, **options))

@@ -296,9 +296,9 @@ def stop_before_the_second_score() -> None:
 
 def small_parts() -> None:
     """Makes the parts of launch/extract_features.py's result a few texts long."""
-    from bertjax.programs import extract_features
+    from bertjax.inference.features import extract
 
-    extract_features._PART_TOKENS = 60
+    extract._PART_TOKENS = 60
 
 
 def stop_before_the_third_part() -> None:

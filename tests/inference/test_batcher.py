@@ -1,10 +1,12 @@
 """Batches of inference: each sequence once, the longest first, in the order of the launches."""
 
+from types import SimpleNamespace
+
 import jax
 import numpy as np
 import pytest
 
-from bertjax.inference.batcher import Batcher, in_order, in_order_of_length
+from bertjax.inference.batcher import Batcher, in_order, in_order_of_length, padded
 from bertjax.tasks.buckets import fitting
 from bertjax.training.sharding.mesh import MeshSpec, make_mesh
 from bertjax.training.sharding.placement import Placement
@@ -41,19 +43,21 @@ def test_outputs_come_with_their_sequences(devices):
     batcher = Batcher(placement, batch_tokens=40)
     lengths, launched = np.array([3, 30, 9, 12, 5, 40, 1]), []
 
-    def make(numbers, rows, bucket):
+    def batch(numbers, rows, bucket):
         launched.append((rows, bucket))
-        values = np.zeros((rows, 1), np.int32)
-        values[: len(numbers), 0] = numbers
-        return {"numbers": values}
+        return {"numbers": padded(numbers[:, None], rows, 1)}
 
     found, total = {}, len(list(in_order_of_length(lengths, BUCKETS, batcher.rows)))
     assert total == (1 if devices == 8 else 5)
-    batches = batcher.run(lengths, BUCKETS, batcher.rows, make, lambda batch: batch["numbers"] * 10)
+    rows, counted = SimpleNamespace(lengths=lengths, batch=batch), []
+    progress = SimpleNamespace(update=counted.append)
+    batches = batcher.predict(
+        lambda batch: batch["numbers"] * 10, rows, BUCKETS, size=batcher.rows, progress=progress
+    )
     for place, (numbers, outputs) in enumerate(batches):
         assert len(launched) == min(place + 2, total), "one batch is launched ahead"
-        found |= dict(zip(numbers.tolist(), outputs[:, 0].tolist(), strict=False))
+        found |= dict(zip(numbers.tolist(), outputs[:, 0].tolist(), strict=True))
     assert found == {number: number * 10 for number in range(7)}
-    assert launched[0] == (devices, 40)
+    assert launched[0] == (devices, 40) and sum(counted) == 7
     assert batcher.rows(10) == 4 * devices and batcher.rows(10, examples=devices + 1) == 2 * devices
     assert batcher.rows(1000) == devices

@@ -7,8 +7,9 @@ import pytest
 from flax.traverse_util import flatten_dict
 
 from bertjax.base.errors import InputError
+from bertjax.inference.blanks import fill
 from bertjax.interop.elmo import read_elmo, write_elmo
-from bertjax.programs import convert, fill_mask
+from bertjax.programs import convert
 from bertjax.runs.fine_tuning.task_family import task_family_of
 from bertjax.runs.source import open_model
 from tests.helpers.small_elmo import small_elmo
@@ -114,7 +115,7 @@ def test_files_that_are_missing_or_damaged(folder, tmp_path):
 def test_programs_that_need_pieces_refuse_it():
     model = small_elmo()
     with pytest.raises(InputError, match="small: .*elmo has no model of the kind masked_lm"):
-        fill_mask.fill(model, ["a [MASK]"], top=1)
+        fill(model, ["a [MASK]"], top=1)
     with pytest.raises(InputError, match="small: elmo reads the characters of words, and pieces"):
         model.check_reads_pieces()
     with pytest.raises(InputError, match="elmo for encoder has no head of a task"):

@@ -9,11 +9,11 @@ import pytest
 from scipy.special import softmax
 
 from bertjax.base.errors import InputError
+from bertjax.inference.generate import complete, nucleus
 from bertjax.interop.hugging_face import write_hugging_face
 from bertjax.interop.proof import outputs
 from bertjax.models.encoders import kinds
 from bertjax.programs import complete as program
-from bertjax.programs.complete import complete, nucleus
 from tests.helpers.small_gpt import gpt2_tokenizer, small_gpt
 from tests.helpers.small_models import PIECES, SPEC, small_model
 from tests.models.encoders import modernbert_models

@@ -14,7 +14,8 @@ from flax.traverse_util import flatten_dict
 from bertjax.base.errors import InputError
 from bertjax.interop import hugging_face, proof, sentence_transformers_check
 from bertjax.models.heads.embedding import Embedding
-from bertjax.programs import convert, evaluate, predict, pretrain
+from bertjax.programs import convert, evaluate, pretrain
+from bertjax.runs.fine_tuning.answers import numbered, predictions
 from bertjax.runs.fine_tuning.fine_tuned import open_fine_tuned
 from bertjax.runs.fine_tuning.task_family import task_family_of
 from bertjax.runs.source import load_run, open_model
@@ -333,9 +334,7 @@ def test_the_pipeline_of_transformers_labels_as_we_do(fine_tuned, tmp_path):
     _, run = fine_tuned("CoLA")
     convert.run(str(run), f"hf:{tmp_path / 'out'}")
     classify = transformers.pipeline("text-classification", model=str(tmp_path / "out"))
-    ours = list(
-        predict.predictions(open_fine_tuned(str(run)), predict.numbered(texts, "text"), "text")
-    )
+    ours = list(predictions(open_fine_tuned(str(run)), numbered(texts, "text"), "text"))
     assert len({each["label"] for each in ours}) == 2
     for theirs, each in zip(classify(texts), ours, strict=True):
         assert theirs["label"] == each["label"]

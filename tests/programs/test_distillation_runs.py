@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
+from bertjax.inference.blanks import fill
 from bertjax.models.encoders import kinds
 from bertjax.programs import compile_check, convert, evaluate, prepare, pretrain, show_sharding
-from bertjax.programs.fill_mask import fill
 from bertjax.runs import initialize
 from bertjax.runs.job import Job
 from bertjax.runs.source import open_model

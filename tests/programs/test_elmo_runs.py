@@ -10,11 +10,11 @@ import pytest
 import bertjax
 from bertjax.base.errors import InputError
 from bertjax.data.corpus.store import TokenStore, open_tokenizer
+from bertjax.inference.blanks import fill
 from bertjax.inference.features.compute import Options
 from bertjax.interop.elmo import read_elmo
 from bertjax.models.encoders import kinds
 from bertjax.programs import convert, evaluate, extract_features, finetune, pretrain
-from bertjax.programs.fill_mask import fill
 from bertjax.runs.initialize import open_sources
 from bertjax.runs.recipe import Recipe
 from bertjax.runs.source import open_model

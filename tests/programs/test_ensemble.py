@@ -11,7 +11,8 @@ import pytest
 
 from bertjax.base.errors import InputError
 from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
-from bertjax.programs import ensemble, predict
+from bertjax.programs import ensemble
+from bertjax.runs.fine_tuning.answers import numbered, predictions
 from bertjax.runs.fine_tuning.fine_tuned import OneModel, open_fine_tuned
 from bertjax.runs.fine_tuning.recipe import TaskRecipe, Trial
 from bertjax.runs.fine_tuning.resampling import SAMPLES, read_resampled
@@ -133,9 +134,7 @@ def test_classes_by_hand(members, tmp_path, by):
 
     lines = [example.a for example in dev]
     found = list(
-        predict.predictions(
-            open_fine_tuned(str(tmp_path / "both")), predict.numbered(lines, "text"), "text"
-        )
+        predictions(open_fine_tuned(str(tmp_path / "both")), numbered(lines, "text"), "text")
     )
     shown = [list(each["probabilities"].values()) for each in found]
     assert_close(shown, expected)
@@ -169,7 +168,7 @@ def test_labels_by_hand_of_members_that_learned_with_other_losses(members, tmp_p
     assert results["dev"]["dev"] == pytest.approx(task.score(dev, mean, settings))
     lines = [example.a for example in dev]
     model = open_fine_tuned(str(tmp_path / "both"))
-    found = list(predict.predictions(model, predict.numbered(lines, "text"), "text"))
+    found = list(predictions(model, numbered(lines, "text"), "text"))
     chosen = task.family.chosen(mean, settings)
     assert [each["labels"] for each in found] == [
         list(np.array(["HIGH", "LOW"])[c]) for c in chosen
@@ -207,8 +206,8 @@ def test_tags_of_members_with_other_encoders_and_vocabularies(members, vocabular
 
     # New text has no documents around it.
     line = " ".join(dev[0].words)
-    (found,) = predict.predictions(
-        open_fine_tuned(str(tmp_path / "three")), predict.numbered([line], "text"), "text"
+    (found,) = predictions(
+        open_fine_tuned(str(tmp_path / "three")), numbered([line], "text"), "text"
     )
     alone = [dataclasses.replace(dev[0], document=0)]
     mean = sum(_predictions(member, alone)[0] for member in (run, other, third))
@@ -246,7 +245,7 @@ def test_answers_by_hand_and_a_threshold_of_their_own(members, tmp_path):
 
     model = open_fine_tuned(str(tmp_path / "both"))
     lines = [json.dumps({"question": e.question, "context": e.context}) for e in dev]
-    found = list(predict.predictions(model, predict.numbered(lines, "text"), "text"))
+    found = list(predictions(model, numbered(lines, "text"), "text"))
     assert [each["answer"] for each in found] == [handed_in[example.id] for example in dev]
 
 

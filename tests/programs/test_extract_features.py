@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
+from bertjax.inference.features import extract as extract_module
 from bertjax.inference.features.compute import Extractor, Options
+from bertjax.inference.features.extract import extract
 from bertjax.inference.features.result import Parts
 from bertjax.inference.features.texts import FIRST_PIECES, KINDS, TOKENS, WORDS, TextEncoder
 from bertjax.interop.pretrained import Pretrained
@@ -23,7 +25,7 @@ from bertjax.models.encoders.transformer import Transformer
 from bertjax.models.heads.architectures import text_inputs
 from bertjax.models.heads.embedding import Embedding
 from bertjax.programs import extract_features
-from bertjax.programs.extract_features import extract, parse_layers
+from bertjax.programs.extract_features import parse_layers
 from bertjax.text.special_tokens import SPECIAL_TOKENS
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.model import zeros
@@ -203,7 +205,7 @@ def test_both_files_hold_the_same(model, features, tmp_path, monkeypatch):
     """Both also have the same tokens, over several parts, and no nulls."""
     from pyarrow.parquet import ParquetFile
 
-    monkeypatch.setattr(extract_features, "_PART_TOKENS", 12)
+    monkeypatch.setattr(extract_module, "_PART_TOKENS", 12)
     npz = run(model, tmp_path, Options(features))
     parquet = run(model, tmp_path, Options(features), suffix=".parquet")
     assert sorted(path.name for path in tmp_path.iterdir()) == [
@@ -321,7 +323,7 @@ def test_a_line_may_be_a_pair_and_a_record_is_one_text(model, tmp_path, capsys):
 @pytest.mark.parametrize("suffix", [".npz", ".parquet"])
 def test_it_goes_on_where_it_was_stopped(model, suffix, tmp_path, monkeypatch):
     """The bytes are the same as without a stop, and no part is computed twice."""
-    monkeypatch.setattr(extract_features, "_PART_TOKENS", 12)
+    monkeypatch.setattr(extract_module, "_PART_TOKENS", 12)
     (tmp_path / "whole").mkdir()
     whole = run(model, tmp_path / "whole", Options(WORDS), suffix=suffix).read_bytes()
     written, real = [], Parts.write
@@ -532,7 +534,7 @@ def test_streams_go_on_from_text_to_text(streams, tmp_path, monkeypatch):
     model = small_elmo()
     lines = ["a b", "c", "", "d e f", "g", "h i", "j k l m"]
     (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in lines))
-    monkeypatch.setattr(extract_features, "_PART_TOKENS", 12)
+    monkeypatch.setattr(extract_module, "_PART_TOKENS", 12)
     options = Options(layers=(0, 3), streams=streams)
     extract(Extractor(model, options), str(tmp_path / "in.txt"), tmp_path / "out.npz")
     found = np.load(tmp_path / "out.npz")

@@ -14,6 +14,7 @@ import pytest
 from bertjax.base.errors import InputError
 from bertjax.interop.hugging_face import read_hugging_face
 from bertjax.programs import convert, ensemble, finetune, predict
+from bertjax.runs.fine_tuning.answers import numbered, predictions
 from bertjax.runs.fine_tuning.data import read_examples
 from bertjax.runs.fine_tuning.fine_tuned import open_fine_tuned
 from bertjax.runs.fine_tuning.job import begin
@@ -149,8 +150,8 @@ def test_the_model_predicts_new_text_as_it_did_dev(fine_tuned, name):
         "NER": lambda e: " ".join(e.words),
     }[name]
     model, again = open_fine_tuned(str(run)), open_fine_tuned(f"hf:{run / 'model'}")
-    shown = list(predict.predictions(model, predict.numbered(map(lines, dev), "text"), "text"))
-    same = list(predict.predictions(again, predict.numbered(map(lines, dev), "text"), "text"))
+    shown = list(predictions(model, numbered(map(lines, dev), "text"), "text"))
+    same = list(predictions(again, numbered(map(lines, dev), "text"), "text"))
     assert shown == same and len(shown) == 7
     if name == "CoLA":
         handed_in = (run / "predictions" / "CoLA-dev.tsv").read_text().splitlines()[1:8]

@@ -12,6 +12,7 @@ from bertjax.interop.hugging_face import write_hugging_face
 from bertjax.interop.vocabulary_change import with_vocabulary
 from bertjax.models.encoders import kinds
 from bertjax.programs import convert, masked_text, prepare, pretrain
+from bertjax.runs.masked_text import evaluate
 from bertjax.runs.source import open_model
 from bertjax.training.evaluation import Evaluator
 from configs import pretrain_continue
@@ -156,7 +157,7 @@ def test_pre_training_goes_on(family, tiny_corpus, exported, corpora, tmp_path, 
     monkeypatch.setattr(masked_text, "LENGTH", 32)
     losses = [row["mlm_loss"] for row in metrics_of(tmp_path / "run") if row["split"] == "heldout"]
     assert losses[-1] < losses[1] - 0.1  # the first is left to right
-    before = masked_text.evaluate(given, str(corpora / "plain"))
-    after = masked_text.evaluate(own, str(corpora / "new"))
+    before = evaluate(given, str(corpora / "plain"))
+    after = evaluate(own, str(corpora / "new"))
     assert after["tokens_per_word"] < before["tokens_per_word"]
     assert after["word_loss"] < before["word_loss"]

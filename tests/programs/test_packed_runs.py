@@ -5,8 +5,8 @@ import json
 import pytest
 
 from bertjax.config import paper_config, place_on_pod
+from bertjax.inference.blanks import fill
 from bertjax.programs import compile_check, evaluate, pretrain
-from bertjax.programs.fill_mask import fill
 from bertjax.runs.source import open_model
 from tests.helpers.closeness import assert_close
 from tests.helpers.tiny_run import metrics_of, tiny_config

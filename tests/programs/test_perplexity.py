@@ -7,6 +7,7 @@ import pytest
 
 from bertjax.base.errors import InputError
 from bertjax.data.corpus.store import HELDOUT, TokenStore
+from bertjax.inference.likelihood import nats_of_text
 from bertjax.interop.hugging_face import write_hugging_face
 from bertjax.programs import perplexity, prepare
 from tests.helpers.closeness import assert_close
@@ -46,7 +47,7 @@ def test_equal_to_transformers(tokenizer, tmp_path, size, stride):
     peer = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float64).eval()
     ids = np.random.default_rng(size).integers(0, tokenizer.vocabulary_size, size, np.int32)
     expected = _by_windows(peer, ids.tolist(), 23, stride)
-    assert_close(perplexity.evaluate(model, ids, stride), expected)
+    assert_close(nats_of_text(model, ids, stride), expected)
 
 
 def test_a_corpus(tokenizer, tmp_path, monkeypatch):
@@ -64,7 +65,7 @@ def test_a_corpus(tokenizer, tmp_path, monkeypatch):
     bounds = store.document_starts
     pieces = np.split(store.read_spans(bounds[:-1], np.diff(bounds)), bounds[1:-1])
     ids = np.concatenate([[*each, tokenizer.end_id] for each in pieces]).astype(np.int32)
-    nats = perplexity.evaluate(model, ids, 11)
+    nats = nats_of_text(model, ids, 11)
     documents = [tokenizer.decode(each) for each in pieces]
     assert set(documents) < set(TEXTS)
     size = sum(len(document.encode()) for document in documents)
@@ -77,6 +78,6 @@ def test_wrong_input(tokenizer):
     model = small_gpt(tokenizer)
     for stride in (0, 23):
         with pytest.raises(InputError, match=f"--stride={stride}: must be at least 1, and less"):
-            perplexity.evaluate(model, np.arange(9), stride)
+            nats_of_text(model, np.arange(9), stride)
     with pytest.raises(InputError, match="has no corpus of its own: name one with --corpus"):
         perplexity.run("hf:here", None, 5)

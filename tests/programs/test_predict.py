@@ -17,6 +17,7 @@ import pytest
 from bertjax.base.errors import InputError
 from bertjax.interop.hugging_face import write_hugging_face
 from bertjax.programs import predict
+from bertjax.runs.fine_tuning.answers import examples_of, predictions
 from bertjax.runs.fine_tuning.fine_tuned import OneModel, open_fine_tuned
 from bertjax.tasks.choice import MultipleChoice
 from bertjax.tasks.classification import Classification, Regression
@@ -131,7 +132,7 @@ def test_auto_is_float32_on_a_cpu_and_bfloat16_is_near(fine_tuned):
     exact, narrow = (
         np.array(list(answer["probabilities"].values()))
         for dtype in ("auto", "bfloat16")
-        for answer in predict.predictions(
+        for answer in predictions(
             open_fine_tuned(str(run), dtype), [("moo moo ||| baa", "line 1")], "text"
         )
     )
@@ -260,7 +261,7 @@ def test_the_columns_of_training_are_those_of_new_text():
     model = SimpleNamespace(family=Classification(("a", "b"), pairs=False))
     model.columns = {"text": "review"}
     lines = ['{"review": "baa", "text": "moo"}', '{"text": "moo"}', "baa"]
-    found = list(predict._examples(model, [(line, "here") for line in lines]))
+    found = list(examples_of(model, [(line, "here") for line in lines]))
     assert [(example.a, further) for example, further in found] == [
         ("baa", {"text": "moo"}),
         ("moo", {}),
@@ -285,7 +286,7 @@ def test_two_texts_for_a_model_with_one_segment(make_pretrained):
     model = make_pretrained("BertForSequenceClassification", spec)
     model = dataclasses.replace(model, task={"problem_type": "single_label_classification"})
     with pytest.raises(InputError, match="has only one segment: it does not take two texts"):
-        list(predict.predictions(OneModel(model), [("a ||| b", "text line 1")], "text"))
+        list(predictions(OneModel(model), [("a ||| b", "text line 1")], "text"))
 
 
 @pytest.mark.parametrize("texts", [["a"], ["a b", "c"]])
@@ -377,7 +378,7 @@ def test_someone_who_types_gets_each_answer_at_once(fine_tuned, monkeypatch, cap
 
 def test_many_lines_are_answered_in_order(fine_tuned, tmp_path, monkeypatch):
     """The order does not depend on how many lines are read together."""
-    monkeypatch.setattr(predict, "_AT_ONCE", 4)
+    monkeypatch.setattr(predict, "AT_ONCE", 4)
     run = str(fine_tuned("STS-B")[1])
     pairs = [f"{'moo ' * (n % 13 + 1)}||| {'baa ' * (n * 7 % 11 + 1)}".strip() for n in range(11)]
     (tmp_path / "in.txt").write_text("\n".join(pairs))
@@ -395,7 +396,7 @@ def test_cut_texts_are_counted_in_one_warning(fine_tuned, tmp_path, capsys):
     """One warning at the end has the number of cut texts and of all texts."""
     (tmp_path / "in.txt").write_text("moo\n" + f"{'baa ' * 60}\n" * 3)
     model, output = str(fine_tuned("CoLA")[1]), str(tmp_path / "out")
-    with mock.patch.object(predict, "_AT_ONCE", 2):
+    with mock.patch.object(predict, "AT_ONCE", 2):
         predict.run(model, str(tmp_path / "in.txt"), output)
     assert len(_answers(tmp_path / "out")) == 4
     length = json.loads((Path(model) / "config.json").read_text())["max_length"]

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
+from bertjax.inference.blanks import fill
 from bertjax.inference.features.attention_maps import attention_maps
 from bertjax.lab.pages.model import blanks, gray_png
-from bertjax.programs import commandline, fill_mask, watch
+from bertjax.programs import commandline, watch
 from bertjax.runs.source import open_model
 from bertjax.training.journal import read_metrics
 from tests.helpers.browser import browser
@@ -55,7 +56,7 @@ def test_a_model_is_shown_with_texts(run):
     assert [a["alt"] for a in images[:heads]] == [f"layer 1, head {n + 1}" for n in range(heads)]
     assert len(images) == 2 * layers * heads
     assert {a["data-text"] for a in images} == {"0", "1"}
-    ((guesses,),) = fill_mask.fill(model, ["Meow meow, [MASK] meow!"], 5)
+    ((guesses,),) = fill(model, ["Meow meow, [MASK] meow!"], 5)
     row = " ".join(f"{token} {share:.1%}" for token, share in guesses)
     assert f"quack {row}" in shown.text
     assert sum(name == "script" for name, _ in shown.elements) == 2 and EVIL in shown.text

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
+from bertjax.inference.blanks import fill
 from bertjax.models.encoders import kinds
-from bertjax.programs import convert, evaluate, finetune, masked_text, predict, pretrain
-from bertjax.programs.fill_mask import fill
+from bertjax.programs import convert, evaluate, finetune, predict, pretrain
+from bertjax.runs import masked_text
 from bertjax.runs.source import open_model
 from tests.helpers.closeness import LOGITS, assert_close, rounding
 from tests.helpers.stopped import pretrain_until_stopped

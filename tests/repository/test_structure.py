@@ -47,7 +47,7 @@ ROOMS = {
         *["base", "text", "data", "tasks", "models", "training", "compile_report", "objectives"],
         *["interop", "inference", "runs", "lab"],
     ],
-    "library": ["base", "text", "models", "training", "inference", "runs", "programs"],
+    "library": ["base", "text", "models", "training", "interop", "inference", "runs"],
 }
 
 # What each folder in a room may import of the room, besides itself; "" is the files beside them.

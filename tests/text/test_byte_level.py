@@ -14,8 +14,8 @@ from tokenizers import Tokenizer as Library
 from tokenizers.pre_tokenizers import ByteLevel
 
 from bertjax.base.errors import InputError
+from bertjax.inference import blanks
 from bertjax.inference.features.texts import TextEncoder
-from bertjax.programs import fill_mask
 from bertjax.text import byte_level
 from bertjax.text.extension import extends
 from bertjax.text.special_tokens import SPECIAL_TOKENS
@@ -247,7 +247,7 @@ def test_features_and_guesses_are_readable(modern):
     assert text.ids[1:-1].tolist() == tokenizer.encode(["The cat \u4e2d isn't"])[0]
     chance = np.zeros(tokenizer.vocabulary_size)
     chance[tokenizer.tokens.index("\u0120cat")] = 0.75
-    (guess,) = fill_mask._best(chance, tokenizer, 1)
+    (guess,) = blanks._best(chance, tokenizer, 1)
     assert guess == (" cat", 0.75)
 
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
+from bertjax.inference.blanks import fill
 from bertjax.inference.features.texts import TextEncoder
-from bertjax.programs.fill_mask import fill
 from bertjax.runs.fine_tuning.data import encoder
 from bertjax.tasks.classification import Classification, TextPair
 from bertjax.tasks.question_answering import Question, QuestionAnswering

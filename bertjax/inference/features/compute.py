@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Self
 
 import jax
@@ -12,7 +12,7 @@ import numpy as np
 from bertjax.base.errors import InputError
 from bertjax.base.progress import Progress
 from bertjax.base.validation import check_numbers
-from bertjax.inference.batcher import Batcher
+from bertjax.inference.batcher import Batcher, padded
 from bertjax.inference.features.texts import (
     CLS,
     KINDS,
@@ -28,7 +28,8 @@ from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.encoders.registry import make_encoder
 from bertjax.models.heads.embedding import DENSE, Embedding
 from bertjax.training.hardware import AUTO, resolved
-from bertjax.training.sharding.placement import data_parallel
+from bertjax.training.model import Arrays
+from bertjax.training.sharding.placement import HostBatch, data_parallel
 
 _DTYPES = (AUTO, "float32", "bfloat16")
 
@@ -80,6 +81,31 @@ class Options:
         return dataclasses.replace(
             self, **{name: value for name, value in own.items() if getattr(self, name) is None}
         )
+
+
+@dataclasses.dataclass
+class _Texts:
+    """Rows of texts; `computed` is the number of tokens in the batches so far, with padding."""
+
+    texts: Sequence[EncodedText]
+    ids: str  # what the model calls them
+    pad_id: int
+    computed: int = 0
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        return np.array([len(text.ids) for text in self.texts])
+
+    def batch(self, numbers: np.ndarray, rows: int, length: int) -> HostBatch:
+        self.computed += rows * length
+        texts = [self.texts[number] for number in numbers]
+        types = [text.token_types for text in texts]
+        return {
+            self.ids: padded([text.ids for text in texts], rows, length, self.pad_id),
+            "input_mask": padded([np.ones_like(each) for each in types], rows, length),
+            "token_type_ids": padded(types, rows, length),
+            "groups": padded([text.groups for text in texts], rows, length, -1),
+        }
 
 
 class Extractor:
@@ -181,52 +207,30 @@ class Extractor:
         of it.
         """
         results = [np.zeros((text.vectors, self.width), np.float32) for text in texts]
-        lengths = np.array([len(text.ids) for text in texts])
-        buckets = {min(_rounded_up(length), self._max_length) for length in lengths.tolist()}
+        rows = _Texts(texts, self._ids, self._pad_id)
+        buckets = {min(_rounded_up(length), self._max_length) for length in rows.lengths.tolist()}
         compute = partial(_compute, self._spec, self.options, self._params)
-        batches = self._batcher.run(
-            lengths,
+        batches = self._batcher.predict(
+            self._read_on if self.options.streams else compute,
+            rows,
             tuple(sorted(buckets)),
-            rows=lambda bucket: self._rows or self._batcher.rows(bucket, len(texts)),
-            make=lambda numbers, rows, bucket: self._batch(texts, numbers, rows, bucket),
-            compute=self._read_on if self.options.streams else compute,
+            size=(lambda _: self._rows) if self._rows else None,
             in_turn=self.options.streams,
+            progress=progress,
         )
         for numbers, vectors in batches:
-            for number, row in zip(numbers, vectors, strict=False):
+            for number, row in zip(numbers, vectors, strict=True):
                 places = texts[number].places
                 results[number][places] = row[: len(places)]
-            if progress:
-                progress.update(len(numbers))
+        self._computed += rows.computed
+        self._needed += int(rows.lengths.sum())
         return results
 
-    def _read_on(self, batch: dict[str, jax.Array]) -> jax.Array:
+    def _read_on(self, batch: Arrays) -> jax.Array:
         """The vectors of a batch whose rows go on from those of the batch before."""
-        batch = batch | {"states": self._states}
+        batch = {**batch, "states": self._states}
         vectors, self._states = _compute(self._spec, self.options, self._params, batch)
         return vectors
-
-    def _batch(
-        self, texts: Sequence[EncodedText], numbers: np.ndarray, rows: int, length: int
-    ) -> dict[str, np.ndarray]:
-        """The arrays of a batch; also counts its padding."""
-        shape = rows, length, *texts[numbers[0]].ids.shape[1:]
-        batch = {
-            self._ids: np.full(shape, self._pad_id, np.int32),
-            "input_mask": np.zeros((rows, length), np.int32),
-            "token_type_ids": np.zeros((rows, length), np.int32),
-            "groups": np.full((rows, length), -1, np.int32),
-        }
-        for row, number in enumerate(numbers):
-            text = texts[number]
-            size = len(text.ids)
-            batch[self._ids][row, :size] = text.ids
-            batch["input_mask"][row, :size] = 1
-            batch["token_type_ids"][row, :size] = text.token_types
-            batch["groups"][row, :size] = text.groups
-            self._needed += size
-        self._computed += rows * length
-        return batch
 
 
 def _rounded_up(length: int) -> int:
@@ -236,9 +240,7 @@ def _rounded_up(length: int) -> int:
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _compute(
-    spec: EncoderSpec, options: Options, params: Mapping[str, Any], batch: dict[str, jax.Array]
-) -> Any:
+def _compute(spec: EncoderSpec, options: Options, params: Mapping[str, Any], batch: Arrays) -> Any:
     """The vectors of a batch, float32 [B, G, W]; a text with fewer than G has the first rows.
 
     With streams, also the states after the batch.

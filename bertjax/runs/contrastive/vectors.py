@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bertjax.base.progress import Progress
-from bertjax.inference.batcher import Batcher
+from bertjax.inference.batcher import Batcher, padded, up_to
 from bertjax.models.heads.embedding import LATE, Embedding
 from bertjax.models.layers.similarity import SIMILARITIES, Vectors
 from bertjax.tasks.buckets import fitting
@@ -21,7 +21,6 @@ from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.model import Model, Params
 from bertjax.training.sharding.placement import HostBatch, Placement
 
-_ARRAYS = ("input_ids", "token_type_ids", "counted_mask", "input_mask")  # of a batch
 _QUERIES = 256  # queries that are compared at once
 _NUMBERS = 1 << 24  # of the vectors of documents that are compared at once
 
@@ -50,6 +49,29 @@ class TextVectors:
         there = column < count[:, None]
         values = self.values[np.where(there, first[:, None] + column, 0)]
         return Vectors(values, there)  # type: ignore[arg-type]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Texts:
+    """Rows of texts."""
+
+    texts: Sequence[PromptedText]
+    pad_id: int
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        return np.array([len(text.ids) for text in self.texts], np.int64)
+
+    def batch(self, numbers: np.ndarray, rows: int, length: int) -> HostBatch:
+        ids, types, counted = zip(*(self.texts[number] for number in numbers), strict=True)
+        mask = padded([np.ones_like(each) for each in ids], rows, length)
+        mask[len(numbers) :, 0] = 1  # a row of padding alone means nothing
+        return {
+            "input_ids": padded(ids, rows, length, self.pad_id),
+            "token_type_ids": padded(types, rows, length),
+            "counted_mask": padded(counted, rows, length),
+            "input_mask": mask,
+        }
 
 
 class _OnDevices:
@@ -87,32 +109,13 @@ class _OnDevices:
           most: the most tokens of these texts.
           what: the work, as the progress calls it.
         """
-        lengths = np.array([len(text.ids) for text in encoded], np.int64)
-        buckets = (*(length for length in LENGTHS if length < most), most)
-
-        def make(numbers: np.ndarray, rows: int, bucket: int) -> HostBatch:
-            batch = {name: np.zeros((rows, bucket), np.int32) for name in _ARRAYS}
-            batch["input_ids"][:] = self.tokenizer.pad_id
-            batch["input_mask"][len(numbers) :, 0] = 1  # a row of padding alone means nothing
-            for row, number in enumerate(numbers):
-                for name, values in zip(_ARRAYS, encoded[number], strict=False):
-                    batch[name][row, : len(values)] = values
-                batch["input_mask"][row, : lengths[number]] = 1
-            return batch
-
+        rows = _Texts(encoded, self.tokenizer.pad_id)
+        apply, buckets = partial(self._apply, params), up_to(most, LENGTHS)
         found: list[np.ndarray] = [np.empty(0)] * len(encoded)
-        batches = self._batcher.run(
-            lengths,
-            buckets,
-            rows=lambda bucket: self._batcher.rows(bucket, len(encoded)),
-            make=make,
-            compute=lambda batch: self._apply(params, batch),
-        )
         with Progress(what, len(encoded), " texts") as progress:
-            for numbers, outputs in batches:
-                for number, row in zip(numbers, outputs, strict=False):
+            for numbers, outputs in self._batcher.predict(apply, rows, buckets, progress=progress):
+                for number, row in zip(numbers, outputs, strict=True):
                     found[number] = row
-                progress.update(len(numbers))
         return found
 
 

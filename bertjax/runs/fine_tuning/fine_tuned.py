@@ -11,6 +11,7 @@ import jax
 
 from bertjax.base.cloud_storage import path_of
 from bertjax.base.errors import InputError
+from bertjax.inference.batcher import up_to
 from bertjax.interop.pretrained import Pretrained
 from bertjax.objectives.registry import TASK_OBJECTIVES
 from bertjax.runs.fine_tuning.data import encoder
@@ -95,7 +96,7 @@ class OneModel:
             batch_tokens=0,
         )
         self._params = jax.device_put(pretrained.params, placement.replicated)
-        self._buckets = (*(length for length in _LENGTHS if length < max_length), max_length)
+        self._buckets = up_to(max_length, _LENGTHS)
 
     def predict(self, examples: list[Any], origin: str, what: str = "predicting") -> list[Any]:
         """See `FineTuned`."""

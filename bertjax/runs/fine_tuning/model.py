@@ -1,10 +1,13 @@
 """A model with the head of a task, and its outputs for any examples."""
 
-from collections.abc import Iterator, Mapping
+import dataclasses
+from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 
 import jax
 import numpy as np
 
+from bertjax.base.fields import Field
 from bertjax.base.progress import Progress
 from bertjax.inference.batcher import Batcher
 from bertjax.models.encoders.contract import EncoderSpec
@@ -16,7 +19,7 @@ from bertjax.objectives.registry import TASK_OBJECTIVES
 from bertjax.tasks.encoded import Encoded
 from bertjax.tasks.task import Family, Outputs
 from bertjax.training.model import Model, Params, Part
-from bertjax.training.sharding.placement import Placement
+from bertjax.training.sharding.placement import HostBatch, Placement
 
 
 def class_names(family: Family) -> tuple[str, ...]:
@@ -62,6 +65,24 @@ def predicting_next(model: Model) -> Model:
     return Model.of(part.module.clone(predicts_next=True), part.inputs)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Examples:
+    """Rows of examples, with the arrays that a model reads."""
+
+    encoded: Encoded
+    fields: Mapping[str, Field]
+    inputs: Collection[str]
+    pad_id: int
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return self.encoded.lengths
+
+    def batch(self, numbers: np.ndarray, rows: int, length: int) -> HostBatch:
+        batch = self.encoded.batch(self.fields, numbers, rows, length, self.pad_id)
+        return {name: batch[name] for name in self.inputs}
+
+
 class Predictor:
     """A model on the devices, for examples of any length; each length is compiled once.
 
@@ -100,32 +121,25 @@ class Predictor:
           what: the work, as the progress calls it.
         """
         results: dict[str, list[np.ndarray]] = {}
-
-        def make(examples: np.ndarray, rows: int, bucket: int) -> dict[str, np.ndarray]:
-            batch = encoded.batch(self._objective.fields, examples, rows, bucket, self._pad_id)
-            return {name: batch[name] for name in self._inputs}
-
-        batches = self._batcher.run(
-            encoded.lengths,
-            buckets,
-            rows=lambda bucket: self._batcher.rows(bucket * encoded.choices),
-            make=make,
-            compute=lambda batch: self._apply(params, batch),
-        )
+        rows = _Examples(encoded, self._objective.fields, self._inputs, self._pad_id)
         with Progress(what, len(encoded), " examples") as progress:
+            batches = self._batcher.predict(
+                *(partial(self._apply, params), rows, buckets),
+                size=lambda bucket: self._batcher.rows(bucket * encoded.choices),
+                progress=progress,
+            )
             for examples, outputs in batches:
                 for name, array in outputs.items():
                     into = results.setdefault(name, [np.empty(0)] * (len(encoded.starts) - 1))
                     for sequence, row in self._sequences(array, examples, encoded):
                         into[sequence] = row
-                progress.update(len(examples))
         return results
 
     def _sequences(
         self, array: np.ndarray, examples: np.ndarray, encoded: Encoded
     ) -> Iterator[tuple[int, np.ndarray]]:
         """Yields the number of each sequence of a batch, and its row of an output."""
-        for row, example in zip(array, examples, strict=False):
+        for row, example in zip(array, examples, strict=True):
             if self._objective.of_tokens:
                 yield example, row[: encoded.starts[example + 1] - encoded.starts[example]]
             elif encoded.choices > 1:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
+from bertjax.inference.blanks import fill
 from bertjax.programs import (
     compile_check,
     convert,
@@ -22,7 +23,6 @@ from bertjax.programs import (
     pretrain,
     show_sharding,
 )
-from bertjax.programs.fill_mask import fill
 from bertjax.runs.source import open_model
 from tests.helpers.closeness import rounding
 from tests.helpers.stopped import pretrain_until_stopped

@@ -17,7 +17,7 @@ from bertjax.interop.proof import outputs
 from bertjax.interop.serving import write_serving
 from bertjax.models.encoders import kinds
 from bertjax.models.encoders.renames import RENAMES
-from bertjax.programs import predict
+from bertjax.runs.fine_tuning.answers import numbered, predictions
 from bertjax.runs.fine_tuning.fine_tuned import OneModel
 from tests.helpers.closeness import assert_close, rounding
 from tests.models.encoders.modernbert_models import CLASSES, KINDS, PIECES, SPEC, small_model
@@ -211,9 +211,7 @@ def test_it_takes_two_texts(vocabulary):
     """It has no token types: its input of a pair is that of one row of tokens."""
     model = small_model(vocabulary, kinds.SEQUENCE_CLASSIFICATION)
     model = dataclasses.replace(model, task={"problem_type": "single_label_classification"})
-    (found,) = predict.predictions(
-        OneModel(model), predict.numbered(["the cat ||| a dog runs"], "text"), "text"
-    )
+    (found,) = predictions(OneModel(model), numbered(["the cat ||| a dog runs"], "text"), "text")
     tokens = ["[CLS]", "the", "cat", "[SEP]", "a", "dog", "run", "##s", "[SEP]"]
     ids = np.array([[PIECES.index(token) for token in tokens]])
     batch = {"input_ids": ids, "input_mask": np.ones_like(ids)}

@@ -12,14 +12,14 @@ from bertjax.data.examples.corruption import HiddenTokens, MaskedTokens
 from bertjax.data.examples.draws import Draws
 from bertjax.data.examples.layout import LaidOut
 from bertjax.data.examples.masking import MaskingRule
+from bertjax.inference.blanks import fill
+from bertjax.inference.likelihood import log_likelihoods
 from bertjax.interop import names
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.published.registry import array_names
-from bertjax.lab.minimal_pairs.likelihood import log_likelihoods
 from bertjax.models.encoders import kinds
 from bertjax.models.encoders.xlnet.spec import XlnetSpec
 from bertjax.models.heads.architectures import ARCHITECTURES
-from bertjax.programs.fill_mask import fill
 from bertjax.text.tokenizer import Tokenizer
 from tests.helpers.closeness import assert_close
 from tests.helpers.small_models import PIECES

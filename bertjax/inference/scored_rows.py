@@ -1,4 +1,4 @@
-"""The rows that a model computes for sentences, and their targets: the tokens that are scored.
+"""The rows that a model computes for texts, and their targets: the tokens that are scored.
 
 A batch has the inputs of a model, and two more arrays: "target_ids", int32 [B, P], and
 "target_weights", float32 [B, P], 0 where there is no target. Masked rows also have "order".
@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from bertjax.data.examples.masking import inside_words
+from bertjax.inference.batcher import Rows
 from bertjax.tasks.encoded import Encoded
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.sharding.placement import HostBatch
@@ -17,7 +18,7 @@ TOKEN = "token"
 MASKINGS = (TOKEN, "word")
 
 
-class Rows(Protocol):
+class SentenceRows(Rows, Protocol):
     """R rows for N sentences.
 
     Attributes:
@@ -25,15 +26,6 @@ class Rows(Protocol):
     """
 
     sentence: np.ndarray
-
-    def batch(self, numbers: np.ndarray, count: int, length: int) -> HostBatch:
-        """The arrays of a batch.
-
-        Args:
-          numbers: int [at most `count`], the numbers of the rows. Rows after them are padding.
-          count: B.
-          length: S.
-        """
 
 
 class MaskedRows:
@@ -48,7 +40,7 @@ class MaskedRows:
         word's end does not give away its beginning (Kauf and Ivanova, arXiv 2305.10588).
 
     Attributes:
-      sentence: see `Rows`.
+      lengths, sentence: see `SentenceRows`.
 
     Raises:
       InputError: the vocabulary has no [MASK].
@@ -61,25 +53,26 @@ class MaskedRows:
         first = np.flatnonzero(scored)
         last = first if masking == TOKEN else _last_of_words(encoded.ids, tokenizer)[first]
         self.sentence = of_token[first]
+        self.lengths = encoded.lengths[self.sentence]
         begin = encoded.starts[self.sentence]
         self._first, self._last = (first - begin).astype(np.int32), (last - begin).astype(np.int32)
 
-    def batch(self, numbers: np.ndarray, count: int, length: int) -> HostBatch:
+    def batch(self, numbers: np.ndarray, rows: int, length: int) -> HostBatch:
         """See `Rows`; P is 1."""
         first, last = (places[numbers][:, None] for places in (self._first, self._last))
         batch = self._encoded.batch(
-            {}, self.sentence[numbers], count, length, self._tokenizer.pad_id
+            {}, self.sentence[numbers], rows, length, self._tokenizer.pad_id
         )
         ids, column = batch["input_ids"][: len(numbers)], np.arange(length)
         target = np.take_along_axis(ids, first, axis=1)
         masked = (column >= first) & (column <= last)
         ids[masked] = self._mask_id
-        padding = [(0, count - len(numbers)), (0, 0)]
+        padding = [(0, rows - len(numbers)), (0, 0)]
         return batch | {
             "order": np.pad(masked.astype(np.int32), padding),
             "masked_lm_positions": np.pad(first, padding),
             "target_ids": np.pad(target, padding),
-            "target_weights": np.ones((count, 1), np.float32),
+            "target_weights": np.ones((rows, 1), np.float32),
         }
 
 
@@ -93,16 +86,16 @@ class WholeRows:
       encoded: the sentences.
 
     Attributes:
-      sentence: see `Rows`.
+      lengths, sentence: see `SentenceRows`.
     """
 
     def __init__(self, encoded: Encoded, tokenizer: Tokenizer):
         self._encoded, self._tokenizer = encoded, tokenizer
-        self.sentence = np.arange(len(encoded), dtype=np.int32)
+        self.lengths, self.sentence = encoded.lengths, np.arange(len(encoded), dtype=np.int32)
 
-    def batch(self, numbers: np.ndarray, count: int, length: int) -> HostBatch:
+    def batch(self, numbers: np.ndarray, rows: int, length: int) -> HostBatch:
         """See `Rows`; P is S, and the target of a position is the next token."""
-        batch = self._encoded.batch({}, numbers, count, length, self._tokenizer.pad_id)
+        batch = self._encoded.batch({}, numbers, rows, length, self._tokenizer.pad_id)
         template, place = self._tokenizer.template, np.arange(1, length)
         end = batch["input_mask"].sum(1, keepdims=True) - len(template.after)
         scored = (place >= len(template.before)) & (place < end)
@@ -110,6 +103,46 @@ class WholeRows:
         return batch | {
             "target_ids": np.pad(batch["input_ids"][:, 1:], padding),
             "target_weights": np.pad(scored.astype(np.float32), padding),
+        }
+
+
+class Windows:
+    """Windows of one long text, which move on by `stride` tokens.
+
+    Those that a window shows first are its targets. The text's first token is none.
+
+    Args:
+      ids: int [N], the text.
+      length: S, the tokens of a window.
+
+    Attributes:
+      lengths: see `Rows`.
+    """
+
+    def __init__(self, ids: np.ndarray, length: int, stride: int):
+        count = 1 + -(-max(0, len(ids) - length) // stride)
+        self._ids, self._begin = ids, np.arange(count) * stride
+        self._end = np.minimum(self._begin + length, len(ids))
+        self._first = np.append(1, self._end[:-1])  # that each window predicts
+        self.lengths = np.full(count, length)
+
+    def batch(self, numbers: np.ndarray, rows: int, length: int) -> HostBatch:
+        """See `Rows`; P is S, and the target of a position is the next token."""
+        ids, count = self._ids, len(numbers)
+        first, end = (places[numbers, None] for places in (self._first, self._end))
+        place = np.zeros((rows, length), np.int64)
+        scored = np.zeros((rows, length), np.float32)
+        mask = np.zeros((rows, length), np.int32)
+        of_text = self._begin[numbers, None] + np.arange(length)
+        place[:count] = np.minimum(of_text, len(ids) - 1)
+        mask[:count] = of_text < end
+        scored[:count] = (of_text + 1 >= first) & (of_text + 1 < end)
+        return {
+            "input_ids": ids[place],
+            "input_mask": mask,
+            "token_type_ids": np.zeros_like(mask),
+            "target_ids": ids[np.minimum(place + 1, len(ids) - 1)],
+            "target_weights": scored,
         }
 
 

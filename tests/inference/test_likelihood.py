@@ -8,9 +8,9 @@ import pytest
 from scipy.special import log_softmax
 
 from bertjax.base.errors import InputError
+from bertjax.inference.likelihood import log_likelihoods
+from bertjax.inference.scored_rows import MASKINGS
 from bertjax.interop.hugging_face import write_hugging_face
-from bertjax.lab.minimal_pairs.likelihood import log_likelihoods
-from bertjax.lab.minimal_pairs.rows import MASKINGS
 from bertjax.models.encoders import kinds
 from tests.helpers.closeness import rounding
 from tests.helpers.slow_cases import others_slow

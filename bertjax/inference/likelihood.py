@@ -1,7 +1,8 @@
-"""The log-probabilities of sentences, on all devices."""
+"""The log-probabilities of texts, on all devices."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +11,17 @@ from jax.scipy.special import logsumexp
 
 from bertjax.base.errors import InputError
 from bertjax.base.progress import Progress
-from bertjax.inference.batcher import Batcher
+from bertjax.base.validation import check_numbers
+from bertjax.inference.batcher import Batcher, Rows, up_to
+from bertjax.inference.scored_rows import (
+    MASKINGS,
+    TOKEN,
+    MaskedRows,
+    SentenceRows,
+    WholeRows,
+    Windows,
+)
 from bertjax.interop.pretrained import Pretrained
-from bertjax.lab.minimal_pairs.rows import MASKINGS, TOKEN, MaskedRows, Rows, WholeRows
 from bertjax.models.encoders import kinds
 from bertjax.models.heads.pretraining import PreTrainingModel, piece_logits
 from bertjax.tasks.encoded import Encoded
@@ -64,25 +73,61 @@ def log_likelihoods(
         )
     model = pretrained.model(kinds.CAUSAL_LM if spec.causal else kinds.MASKED_LM)
     encoded, number = _encoded(tokenizer, texts, spec.max_position_embeddings, where)
-    rows: Rows
+    rows: SentenceRows
     if spec.causal:
         rows = WholeRows(encoded, tokenizer)
     else:
         rows = MaskedRows(encoded, tokenizer, masking)
-    placement = data_parallel()
-    params = jax.device_put(pretrained.params, placement.replicated)
-    values = _of_rows(
-        rows,
-        encoded.lengths[rows.sentence],
-        Batcher(placement, batch_tokens),
-        partial(log_probabilities, model, tokenizer.vocabulary_size, params),
-    )
-    sums = np.bincount(rows.sentence, values, len(encoded))
-    if not np.isfinite(sums).all():
+    values = np.zeros(len(rows.lengths), np.float32)
+    buckets = up_to(int(rows.lengths.max()), _LENGTHS)
+    with Progress("Scoring", int(rows.lengths.sum()), " tokens", scale=True) as progress:
+        for numbers, found in _of_rows(pretrained, model, rows, buckets, batch_tokens):
+            values[numbers] = found
+            progress.update(int(rows.lengths[numbers].sum()))
+    return _finite(np.bincount(rows.sentence, values, len(encoded)), pretrained)[number]
+
+
+def nats_of_text(pretrained: Pretrained, ids: np.ndarray, stride: int) -> float:
+    """The sum of -log p over all tokens of a long text but the first, in nats.
+
+    A window of the model's length moves on by `stride` tokens, and those that it shows first are
+    predicted, from all before them in the window.
+
+    Args:
+      pretrained: a model that reads left to right.
+      ids: int [N], the text.
+      stride: a smaller one gives each token more text before it, and takes more time.
+
+    Raises:
+      InputError: the stride does not fit; the model cannot do it; the result is not finite.
+    """
+    spec, length = pretrained.spec, pretrained.spec.max_position_embeddings
+    check_numbers("--stride", stride)
+    if not spec.causal:
+        raise InputError(
+            f"{pretrained.origin}: a {pretrained.class_name}, which does not read left to right: "
+            "leave --stride out"
+        )
+    if not 1 <= stride < length:
+        raise InputError(
+            f"--stride={stride}: must be at least 1, and less than the {length} tokens of a window"
+        )
+    rows, nats = Windows(ids, length, stride), 0.0
+    model = pretrained.model(kinds.CAUSAL_LM)
+    with Progress("Reading", len(rows.lengths), " windows") as progress:
+        for numbers, found in _of_rows(pretrained, model, rows, (length,)):
+            nats -= float(found.astype(np.float64).sum())
+            progress.update(len(numbers))
+    return _finite(nats, pretrained)
+
+
+def _finite(values: Any, pretrained: Pretrained) -> Any:
+    """The values themselves; raises InputError if one is not finite."""
+    if not np.isfinite(values).all():
         raise InputError(
             f"{pretrained.origin}: gives probabilities that are not finite: its weights are damaged"
         )
-    return sums[number]
+    return values
 
 
 def _encoded(
@@ -105,28 +150,18 @@ def _encoded(
 
 
 def _of_rows(
-    rows: Rows, lengths: np.ndarray, batcher: Batcher, compute: Callable[[Arrays], jax.Array]
-) -> np.ndarray:
-    """The log-probability of each row, float32 [R].
-
-    Args:
-      lengths: int [R], the tokens of each row.
-      compute: the arrays of a batch -> the log-probability of each of its rows.
-    """
-    longest = int(lengths.max())
-    batches = batcher.run(
-        lengths,
-        (*(length for length in _LENGTHS if length < longest), longest),
-        rows=lambda length: batcher.rows(length, len(lengths)),
-        make=rows.batch,
-        compute=compute,
-    )
-    values = np.zeros(len(lengths), np.float32)
-    with Progress("Scoring", int(lengths.sum()), " tokens", scale=True) as progress:
-        for numbers, found in batches:
-            values[numbers] = found[: len(numbers)]
-            progress.update(int(lengths[numbers].sum()))
-    return values
+    pretrained: Pretrained,
+    model: Any,
+    rows: Rows,
+    buckets: tuple[int, ...],
+    batch_tokens: int | None = None,
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yields (numbers of rows, the log-probability of each), float32, for each batch."""
+    placement = data_parallel()
+    params = jax.device_put(pretrained.params, placement.replicated)
+    size = pretrained.tokenizer.vocabulary_size
+    compute = partial(log_probabilities, model, size, params)
+    return Batcher(placement, batch_tokens).predict(compute, rows, buckets)
 
 
 @partial(jax.jit, static_argnums=(0, 1))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bertjax.lab.minimal_pairs.rows import MaskedRows, WholeRows
+from bertjax.inference.scored_rows import MaskedRows, WholeRows
 from bertjax.tasks.encoded import Encoded
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.text.vocabulary import learn_byte_level_bpe
