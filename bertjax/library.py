@@ -13,12 +13,12 @@ import numpy as np
 from bertjax.base.errors import InputError
 from bertjax.base.no_tpu import tell_libtpu_where_none_is
 from bertjax.base.validation import converted
-from bertjax.inference.batcher import padded
 from bertjax.inference.blanks import Guess, fill
 from bertjax.inference.features.compute import Extractor, Options
 from bertjax.inference.features.texts import MEAN, POOLED
 from bertjax.inference.generate import complete
 from bertjax.inference.likelihood import log_likelihoods
+from bertjax.inference.rows import Column, Columns
 from bertjax.interop.pretrained import Pretrained
 from bertjax.models.encoders import kinds
 from bertjax.models.encoders.contract import EncoderSpec
@@ -206,12 +206,13 @@ class TextModel:
         if not specials <= size <= most:
             raise InputError(f"length={size}: must be from {specials} to {most}")
         sequences = [template.sequence(each[: size - specials]) for each in ids]
-        rows, types = [each.ids for each in sequences], [each.token_types for each in sequences]
-        batch = {
-            "input_ids": padded(rows, len(ids), size, self.tokenizer.pad_id),
-            "input_mask": padded([np.ones_like(each) for each in rows], len(ids), size),
-            "token_type_ids": padded(types, len(ids), size),
-        }
+        rows = Columns(
+            {
+                "input_ids": Column([each.ids for each in sequences], self.tokenizer.pad_id),
+                "token_type_ids": Column([each.token_types for each in sequences]),
+            }
+        )
+        batch = rows.batch(np.arange(len(ids)), len(ids), size)
         return {name: batch[name] for name in self._pretrained.family.text_inputs}
 
     def function(self, kind: str | None = None) -> Callable[..., dict[str, jax.Array]]:

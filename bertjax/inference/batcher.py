@@ -1,38 +1,18 @@
 """Runs a model over sequences of any lengths, in batches; all inference uses it."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import numpy as np
 
 from bertjax.base.progress import Progress
+from bertjax.inference.rows import Rows
 from bertjax.tasks.buckets import fitting
 from bertjax.training.model import Arrays
 from bertjax.training.sharding.placement import HostBatch, Placement, inference_tokens
-
-
-class Rows(Protocol):
-    """N sequences of any lengths, as the rows of batches.
-
-    Attributes:
-      lengths: int [N], their tokens.
-    """
-
-    @property
-    def lengths(self) -> np.ndarray:
-        """See above."""
-
-    def batch(self, numbers: np.ndarray, rows: int, length: int) -> HostBatch:
-        """The arrays of a batch.
-
-        Args:
-          numbers: int [at most `rows`], the numbers of the sequences. Rows after them are padding.
-          rows: B.
-          length: S; no sequence is longer.
-        """
 
 
 class Batcher:
@@ -115,15 +95,6 @@ class Batcher:
 
 def _rows_of(arrays: HostBatch, held: slice) -> HostBatch:
     return {name: array[held] for name, array in arrays.items()}
-
-
-def padded(sequences: Sequence[Any], rows: int, length: int, empty: int = 0) -> np.ndarray:
-    """Sequences as the first rows of an array int32 [rows, length, ...], and `empty` elsewhere."""
-    width = np.shape(sequences[0])[1:] if len(sequences) else ()
-    array = np.full((rows, length, *width), empty, np.int32)
-    for row, sequence in zip(array, sequences, strict=False):
-        row[: len(sequence)] = sequence
-    return array
 
 
 def up_to(longest: int, lengths: Iterable[int]) -> tuple[int, ...]:

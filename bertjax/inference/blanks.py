@@ -1,21 +1,21 @@
 """The words that a trained model puts in the place of [MASK]."""
 
-import dataclasses
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import numpy as np
 
 from bertjax.base.errors import InputError
-from bertjax.inference.batcher import Batcher, padded, up_to
+from bertjax.inference.batcher import Batcher, up_to
+from bertjax.inference.rows import Column, Columns
 from bertjax.interop.pretrained import Pretrained
 from bertjax.models.encoders import kinds
 from bertjax.models.heads.pretraining import PreTrainingModel, piece_logits
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.model import Arrays, Params
-from bertjax.training.sharding.placement import HostBatch, data_parallel
+from bertjax.training.sharding.placement import data_parallel
 
 _MASK = "[MASK]"  # in a text, for every model
 _STEP = 64  # batches are padded to a multiple of this, so few shapes are compiled
@@ -26,35 +26,6 @@ class Guess(NamedTuple):
 
     token: str
     probability: float
-
-
-@dataclasses.dataclass(frozen=True)
-class _Blanks:
-    """Rows of texts with [MASK] in them."""
-
-    ids: list[np.ndarray]
-    pad_id: int
-    mask_id: int
-
-    @cached_property
-    def lengths(self) -> np.ndarray:
-        return np.array([len(ids) for ids in self.ids])
-
-    @cached_property
-    def places(self) -> list[np.ndarray]:
-        """Where the masks of each text are."""
-        return [np.flatnonzero(ids == self.mask_id) for ids in self.ids]
-
-    def batch(self, numbers: np.ndarray, rows: int, length: int) -> HostBatch:
-        ids, places = ([each[n] for n in numbers] for each in (self.ids, self.places))
-        tokens = padded(ids, rows, length, self.pad_id)
-        return {
-            "input_ids": tokens,
-            "input_mask": padded([np.ones_like(each) for each in ids], rows, length),
-            "token_type_ids": np.zeros_like(tokens),
-            "masked_lm_positions": padded(places, rows, max(map(len, self.places))),
-            "order": (tokens == self.mask_id).astype(np.int32),
-        }
 
 
 def fill(pretrained: Pretrained, texts: Sequence[str], top: int) -> list[list[list[Guess]]]:
@@ -72,13 +43,20 @@ def fill(pretrained: Pretrained, texts: Sequence[str], top: int) -> list[list[li
         raise InputError(f"--top={top}: must be from 1 to {tokenizer.vocabulary_size}")
     texts = [text.replace(_MASK, tokenizer.tokens[tokenizer.mask_id]) for text in texts]
     encoded = tokenizer.encode(texts, special=True)
-    rows = _Blanks(
-        [np.array(tokenizer.template.sequence(ids).ids) for ids in encoded],
-        *(tokenizer.pad_id, tokenizer.mask_id),
+    ids = [np.array(tokenizer.template.sequence(each).ids) for each in encoded]
+    for each in ids:
+        if len(each) > longest:
+            raise InputError(f"the text has {len(each)} tokens; the model takes {longest}")
+    masked = [each == tokenizer.mask_id for each in ids]
+    places = [np.flatnonzero(each) for each in masked]
+    rows = Columns(
+        {
+            "input_ids": Column(ids, tokenizer.pad_id),
+            "token_type_ids": Column([()] * len(ids)),
+            "masked_lm_positions": Column(places, width=max(map(len, places), default=0)),
+            "order": Column(masked),
+        }
     )
-    for length in rows.lengths:
-        if length > longest:
-            raise InputError(f"the text has {length} tokens; the model takes {longest}")
     placement = data_parallel()
     params = jax.device_put(pretrained.params, placement.replicated)
     compute = partial(_probabilities, model, tokenizer.vocabulary_size, params)
@@ -86,8 +64,8 @@ def fill(pretrained: Pretrained, texts: Sequence[str], top: int) -> list[list[li
     buckets = up_to(longest, range(_STEP, longest, _STEP))
     for numbers, probabilities in Batcher(placement).predict(compute, rows, buckets):
         for number, found in zip(numbers, probabilities, strict=True):
-            count = len(rows.places[number])
-            guesses[number] = [_best(place, tokenizer, top) for place in found[:count]]
+            own = found[: len(places[number])]
+            guesses[number] = [_best(place, tokenizer, top) for place in own]
     return guesses
 
 

@@ -12,7 +12,8 @@ from jax.scipy.special import logsumexp
 from bertjax.base.errors import InputError
 from bertjax.base.progress import Progress
 from bertjax.base.validation import check_numbers
-from bertjax.inference.batcher import Batcher, Rows, up_to
+from bertjax.inference.batcher import Batcher, up_to
+from bertjax.inference.rows import Rows
 from bertjax.inference.scored_rows import (
     MASKINGS,
     TOKEN,

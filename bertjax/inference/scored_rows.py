@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from bertjax.data.examples.masking import inside_words
-from bertjax.inference.batcher import Rows
+from bertjax.inference.rows import Rows
 from bertjax.tasks.encoded import Encoded
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.sharding.placement import HostBatch

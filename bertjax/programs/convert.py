@@ -24,7 +24,7 @@ from bertjax.interop.tokenizer_files import differences
 from bertjax.runs.pretrained_run import LoadedRun
 from bertjax.runs.run_folder import EVALUATION_FILE, read_results
 from bertjax.runs.sections import flat
-from bertjax.runs.source import PretrainedRun, TasksRun, TunedRun, open_part, open_source
+from bertjax.runs.source import PretrainedRun, TasksRun, TunedRun, open_model, open_source
 from bertjax.tasks.multi_label import THRESHOLDS
 from bertjax.training.journal import HELDOUT, read_metrics
 from bertjax.training.model import Params
@@ -97,10 +97,10 @@ def run(model: str, target: str, part: str = "", push: str = "") -> dict[str, fl
                 trained = run.load()
                 pretrained = trained.weights(part)
             case TunedRun() as run:
-                pretrained = open_part(run, part)
+                pretrained = open_model(run, part=part)
                 recipe, figures = _history_of_fine_tuning(run.config, path_of(model))
             case source:
-                pretrained = open_part(source, part)
+                pretrained = open_model(source, part=part)
         print(pretrained.summary())
         as_trained = trained.part(part) if trained else None
         changes: dict[str, str] = {}

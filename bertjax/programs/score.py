@@ -13,7 +13,7 @@ from bertjax.inference.scored_rows import TOKEN
 from bertjax.lab.minimal_pairs.accuracy import Accuracy, by_name, judged, over_pairs, over_paradigms
 from bertjax.lab.minimal_pairs.data import read_pairs
 from bertjax.lab.minimal_pairs.pairs import Pair
-from bertjax.runs.source import open_part
+from bertjax.runs.source import open_model
 
 
 def run(
@@ -54,7 +54,7 @@ def run(
     if output:
         check_json_output(output)
     pairs = read_pairs(data, most)
-    opened = open_part(model, part)
+    opened = open_model(model, part=part)
     print(opened.summary(), flush=True)
     texts = [pair.good for pair in pairs] + [pair.bad for pair in pairs]
     scores = log_likelihoods(

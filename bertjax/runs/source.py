@@ -195,31 +195,27 @@ def open_source(name: str | Path | Source) -> Source:
     return PretrainedRun(name, Recipe.from_config(config))
 
 
-def open_model(source: str | Source, kind: str = "") -> Pretrained:
+def open_model(source: str | Source, kind: str = "", part: str = "") -> Pretrained:
     """Reads the model of a source to the host.
 
     Args:
       source: see `open_source`.
-      kind: see `PretrainedRun.weights`.
+      kind, part: of a run of pre-training: see `PretrainedRun.weights`.
 
     Raises:
       InputError: there is no such model, or it cannot be read completely.
     """
     match open_source(source):
-        case PretrainedRun() | SomeLayers() as opened:
-            return opened.weights(kind)
+        case PretrainedRun() as run:
+            return run.weights(kind, part)
+        case opened if part:
+            raise InputError(
+                f"--part={part}: {opened.name} is no run of pre-training: leave it out"
+            )
+        case SomeLayers() as some:
+            return some.weights(kind)
         case opened:
             return opened.weights()
-
-
-def open_part(source: str | Source, part: str) -> Pretrained:
-    """The model of a part of a run of pre-training; "": as `open_model`."""
-    opened = open_source(source)
-    if not part:
-        return open_model(opened)
-    if not isinstance(opened, PretrainedRun):
-        raise InputError(f"--part={part}: {opened.name} is no run of pre-training: leave it out")
-    return opened.weights(part=part)
 
 
 def load_run(source: str | Path | Source) -> LoadedRun:

@@ -6,7 +6,8 @@ import jax
 import numpy as np
 import pytest
 
-from bertjax.inference.batcher import Batcher, in_order, in_order_of_length, padded
+from bertjax.inference.batcher import Batcher, in_order, in_order_of_length
+from bertjax.inference.rows import Column, Columns
 from bertjax.tasks.buckets import fitting
 from bertjax.training.sharding.mesh import MeshSpec, make_mesh
 from bertjax.training.sharding.placement import Placement
@@ -45,7 +46,8 @@ def test_outputs_come_with_their_sequences(devices):
 
     def batch(numbers, rows, bucket):
         launched.append((rows, bucket))
-        return {"numbers": padded(numbers[:, None], rows, 1)}
+        columns = Columns({"numbers": Column(np.arange(7)[:, None], width=1)})
+        return {"numbers": columns.batch(numbers, rows, bucket)["numbers"]}
 
     found, total = {}, len(list(in_order_of_length(lengths, BUCKETS, batcher.rows)))
     assert total == (1 if devices == 8 else 5)

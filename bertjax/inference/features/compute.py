@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Self
 
 import jax
@@ -12,7 +12,7 @@ import numpy as np
 from bertjax.base.errors import InputError
 from bertjax.base.progress import Progress
 from bertjax.base.validation import check_numbers
-from bertjax.inference.batcher import Batcher, padded
+from bertjax.inference.batcher import Batcher
 from bertjax.inference.features.texts import (
     CLS,
     KINDS,
@@ -23,13 +23,14 @@ from bertjax.inference.features.texts import (
     EncodedText,
     TextEncoder,
 )
+from bertjax.inference.rows import Column, Columns
 from bertjax.interop.pretrained import Pretrained
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.encoders.registry import make_encoder
 from bertjax.models.heads.embedding import DENSE, Embedding
 from bertjax.training.hardware import AUTO, resolved
 from bertjax.training.model import Arrays
-from bertjax.training.sharding.placement import HostBatch, data_parallel
+from bertjax.training.sharding.placement import data_parallel
 
 _DTYPES = (AUTO, "float32", "bfloat16")
 
@@ -81,31 +82,6 @@ class Options:
         return dataclasses.replace(
             self, **{name: value for name, value in own.items() if getattr(self, name) is None}
         )
-
-
-@dataclasses.dataclass
-class _Texts:
-    """Rows of texts; `computed` is the number of tokens in the batches so far, with padding."""
-
-    texts: Sequence[EncodedText]
-    ids: str  # what the model calls them
-    pad_id: int
-    computed: int = 0
-
-    @cached_property
-    def lengths(self) -> np.ndarray:
-        return np.array([len(text.ids) for text in self.texts])
-
-    def batch(self, numbers: np.ndarray, rows: int, length: int) -> HostBatch:
-        self.computed += rows * length
-        texts = [self.texts[number] for number in numbers]
-        types = [text.token_types for text in texts]
-        return {
-            self.ids: padded([text.ids for text in texts], rows, length, self.pad_id),
-            "input_mask": padded([np.ones_like(each) for each in types], rows, length),
-            "token_type_ids": padded(types, rows, length),
-            "groups": padded([text.groups for text in texts], rows, length, -1),
-        }
 
 
 class Extractor:
@@ -207,13 +183,16 @@ class Extractor:
         of it.
         """
         results = [np.zeros((text.vectors, self.width), np.float32) for text in texts]
-        rows = _Texts(texts, self._ids, self._pad_id)
+        rows = Columns(
+            {
+                self._ids: Column([text.ids for text in texts], self._pad_id),
+                "token_type_ids": Column([text.token_types for text in texts]),
+                "groups": Column([text.groups for text in texts], -1),
+            }
+        )
         buckets = {min(_rounded_up(length), self._max_length) for length in rows.lengths.tolist()}
-        compute = partial(_compute, self._spec, self.options, self._params)
         batches = self._batcher.predict(
-            self._read_on if self.options.streams else compute,
-            rows,
-            tuple(sorted(buckets)),
+            *(self._apply, rows, tuple(sorted(buckets))),
             size=(lambda _: self._rows) if self._rows else None,
             in_turn=self.options.streams,
             progress=progress,
@@ -222,12 +201,14 @@ class Extractor:
             for number, row in zip(numbers, vectors, strict=True):
                 places = texts[number].places
                 results[number][places] = row[: len(places)]
-        self._computed += rows.computed
         self._needed += int(rows.lengths.sum())
         return results
 
-    def _read_on(self, batch: Arrays) -> jax.Array:
-        """The vectors of a batch whose rows go on from those of the batch before."""
+    def _apply(self, batch: Arrays) -> jax.Array:
+        """The vectors of a batch; with streams, its rows go on from those of the batch before."""
+        self._computed += batch["input_mask"].size
+        if not self.options.streams:
+            return _compute(self._spec, self.options, self._params, batch)
         batch = {**batch, "states": self._states}
         vectors, self._states = _compute(self._spec, self.options, self._params, batch)
         return vectors

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import jax
@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from bertjax.base.progress import Progress
-from bertjax.inference.batcher import Batcher, padded, up_to
+from bertjax.inference.batcher import Batcher, up_to
+from bertjax.inference.rows import Column, Columns
 from bertjax.models.heads.embedding import LATE, Embedding
 from bertjax.models.layers.similarity import SIMILARITIES, Vectors
 from bertjax.tasks.buckets import fitting
@@ -19,7 +20,7 @@ from bertjax.text.pairs import joined
 from bertjax.text.prompted import PromptedText, prompted
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.model import Model, Params
-from bertjax.training.sharding.placement import HostBatch, Placement
+from bertjax.training.sharding.placement import Placement
 
 _QUERIES = 256  # queries that are compared at once
 _NUMBERS = 1 << 24  # of the vectors of documents that are compared at once
@@ -49,29 +50,6 @@ class TextVectors:
         there = column < count[:, None]
         values = self.values[np.where(there, first[:, None] + column, 0)]
         return Vectors(values, there)  # type: ignore[arg-type]
-
-
-@dataclasses.dataclass(frozen=True)
-class _Texts:
-    """Rows of texts."""
-
-    texts: Sequence[PromptedText]
-    pad_id: int
-
-    @cached_property
-    def lengths(self) -> np.ndarray:
-        return np.array([len(text.ids) for text in self.texts], np.int64)
-
-    def batch(self, numbers: np.ndarray, rows: int, length: int) -> HostBatch:
-        ids, types, counted = zip(*(self.texts[number] for number in numbers), strict=True)
-        mask = padded([np.ones_like(each) for each in ids], rows, length)
-        mask[len(numbers) :, 0] = 1  # a row of padding alone means nothing
-        return {
-            "input_ids": padded(ids, rows, length, self.pad_id),
-            "token_type_ids": padded(types, rows, length),
-            "counted_mask": padded(counted, rows, length),
-            "input_mask": mask,
-        }
 
 
 class _OnDevices:
@@ -109,7 +87,13 @@ class _OnDevices:
           most: the most tokens of these texts.
           what: the work, as the progress calls it.
         """
-        rows = _Texts(encoded, self.tokenizer.pad_id)
+        rows = Columns(
+            {
+                "input_ids": Column([text.ids for text in encoded], self.tokenizer.pad_id),
+                "token_type_ids": Column([text.token_types for text in encoded]),
+                "counted_mask": Column([text.counted for text in encoded]),
+            }
+        )
         apply, buckets = partial(self._apply, params), up_to(most, LENGTHS)
         found: list[np.ndarray] = [np.empty(0)] * len(encoded)
         with Progress(what, len(encoded), " texts") as progress:

@@ -1,0 +1,73 @@
+"""Sequences of any lengths, as the rows of batches."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from bertjax.training.sharding.placement import HostBatch
+
+
+class Rows(Protocol):
+    """N sequences.
+
+    Attributes:
+      lengths: int [N], their tokens.
+    """
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """See above."""
+
+    def batch(self, numbers: np.ndarray, rows: int, length: int) -> HostBatch:
+        """The arrays of a batch.
+
+        Args:
+          numbers: int [at most `rows`], the numbers of the sequences. Rows after them are padding.
+          rows: B.
+          length: S; no sequence is longer.
+        """
+
+
+class Column(NamedTuple):
+    """One array of the batches.
+
+    Attributes:
+      values: of each sequence, a list or an array.
+      empty: what pads them.
+      width: the second axis of the array; None: the length of the batch.
+    """
+
+    values: Sequence[Any]
+    empty: int = 0
+    width: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """Rows of int32 arrays by name; "input_mask" is added to them. See `Rows`.
+
+    Attributes:
+      columns: the first one has the tokens.
+    """
+
+    columns: Mapping[str, Column]
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        tokens, *_ = self.columns.values()
+        return np.array([len(each) for each in tokens.values], np.int64)
+
+    def batch(self, numbers: np.ndarray, rows: int, length: int) -> HostBatch:
+        batch = {"input_mask": np.zeros((rows, length), np.int32)}
+        batch["input_mask"][: len(numbers)] = np.arange(length) < self.lengths[numbers, None]
+        batch["input_mask"][len(numbers) :, 0] = 1  # a row of padding alone means nothing
+        for name, (values, empty, width) in self.columns.items():
+            further = np.shape(values[0])[1:] if len(values) else ()
+            shape = rows, length if width is None else width, *further
+            batch[name] = np.full(shape, empty, np.int32)
+            for row, number in zip(batch[name], numbers, strict=False):
+                row[: len(values[number])] = values[number]
+        return batch
