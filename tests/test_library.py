@@ -41,6 +41,18 @@ def test_blanks_are_filled(filler):
         filler.fill("moo")
 
 
+def test_texts_go_on_with_what_is_most_probable(left_to_right_run, filler):
+    model = bertjax.load(str(left_to_right_run))
+    (text,) = model.complete(["moo"], tokens=1)
+    scores = model.score([text, "moo baa", "moo woof.", "moo quack", "moo a"])
+    assert text.startswith("moo") and scores.dtype == np.float64
+    assert scores.argmax() == 0 and (scores < 0).all()
+    with pytest.raises(InputError, match="which does not write texts token by token: take a model"):
+        filler.complete(["moo"])
+    right, wrong = filler.score(["moo moo moo.", "moo baa coo."], masking="word")
+    assert right > wrong
+
+
 def test_a_fine_tuned_model_predicts(make_pretrained, tmp_path):
     write_hugging_face(make_pretrained("BertForSequenceClassification"), tmp_path)
     model = bertjax.load(f"hf:{tmp_path}")
@@ -65,6 +77,9 @@ WRONG = {
     "--streams=-1: must be at least 0": lambda m: m.vectors(["a"], streams=-1),
     "text=['[MASK]']: expected `str`": lambda m: m.fill(["[MASK]"]),
     "top='5': expected `int`": lambda m: m.fill("[MASK]", top="5"),
+    "tokens='5': expected `int`": lambda m: m.complete(["a"], tokens="5"),
+    "--top_p=0.0: must be above 0": lambda m: m.complete(["a"], top_p=0.0),
+    "--masking=pieces: must be one of": lambda m: m.score(["a"], "pieces"),
     "texts: ('a', 'b') is none: write": lambda m: m.predict([("a", "b")]),
     "texts: {} is an object without": lambda m: m.predict([{}]),
     "cannot be written as JSON": lambda m: m.predict([{"text": object()}]),
