@@ -1,4 +1,4 @@
-"""Evaluates models of any objective on the same masked text: see `bertjax.runs.masked_text`."""
+"""Evaluates models of any objective on the same masked text: see `bertjax.runs.same_text`."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,12 +8,12 @@ from bertjax.base.errors import InputError
 from bertjax.base.files import write_json
 from bertjax.data.corpus.store import open_tokenizer
 from bertjax.interop.pretrained import Pretrained
-from bertjax.runs.masked_text import BATCH, BATCHES, LENGTH, evaluate
+from bertjax.runs import same_text
 from bertjax.runs.pretrained_run import LoadedRun
 from bertjax.runs.run_folder import MASKED_TEXT_FILE, source_of
 from bertjax.runs.source import Published, SomeLayers, Source, load_run, open_source
 
-Figures = dict[str, dict[str, float]]  # corpus -> the result of `evaluate`
+Figures = dict[str, dict[str, float]]  # corpus -> the result of `same_text.evaluate`
 
 
 class _Opened(NamedTuple):
@@ -69,7 +69,7 @@ def run(model: str, corpus: str | None) -> Figures:
       corpus: corpora made with the same vocabulary, with commas between; None for the run's own.
 
     Returns:
-      The result of `evaluate` for each corpus.
+      The result of `same_text.evaluate` for each corpus.
 
     Raises:
       InputError: no such model, a corpus of another tokenizer, or a model without a corpus.
@@ -85,11 +85,12 @@ def run(model: str, corpus: str | None) -> Figures:
 def _figures(opened: _Opened, corpora: Sequence[str]) -> Figures:
     """Evaluates a model on corpora, and prints and writes what is found: see `run`."""
     model, loaded = opened
-    found = {corpus: evaluate(model, corpus) for corpus in corpora}
+    found = {corpus: same_text.evaluate(model, corpus) for corpus in corpora}
     where = f"step {loaded.step}, " if loaded else ""
+    spans, length = same_text.BATCHES * same_text.BATCH, same_text.LENGTH
     for name, each in found.items():
         print(
-            f"{where}{BATCHES * BATCH:,} spans of {LENGTH} held-out tokens of {name}: masked-LM "
+            f"{where}{spans:,} spans of {length} held-out tokens of {name}: masked-LM "
             f"loss {each['mlm_loss']:.4f}, accuracy {each['mlm_accuracy']:.4f} ± "
             f"{each['mlm_accuracy_stderr']:.4f}; {each['tokens_per_word']:.3f} pieces a word, loss "
             f"of a whole word {each['word_loss']:.4f}"

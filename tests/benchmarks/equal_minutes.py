@@ -22,7 +22,7 @@ dropout:
 Schedules need their number of steps. So each way first makes a short trial, from whose time follows
 how many updates fit into the minutes; starting and compiling counts. The trials, all at the
 beginning, need the machine for themselves. The runs do not, because their updates are counted then.
-All that fill masks are compared on the same masked text (bertjax/programs/masked_text.py), and with
+All that fill masks are compared on the same masked text (bertjax/runs/same_text.py), and with
 --pairs by their grammar (100 pairs of each paradigm of a file of minimal pairs). What the
 output already has is not done again, and a stopped run of bertjax goes on. It needs the extra
 `peers`.

@@ -22,6 +22,7 @@ from bertjax.programs import (
     pretrain,
     show_sharding,
 )
+from bertjax.runs import same_text
 from bertjax.runs.health import verdict_of_run
 from bertjax.runs.source import load_run, open_model
 from tests.helpers.closeness import LOGITS, assert_close, rounding
@@ -81,7 +82,7 @@ def test_a_stopped_run_goes_on_to_the_same_end(run, tiny_corpus, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, *params)
 
 
-def test_it_is_opened_as_the_discriminator(run, tmp_path):
+def test_it_is_opened_as_the_discriminator(run, tmp_path, monkeypatch):
     model = open_model(str(run))
     assert (model.kind, model.spec.hidden_size) == (kinds.REPLACED_TOKENS, 32)
     assert model.params.keys() == {"electra", "replaced_tokens"}
@@ -89,6 +90,7 @@ def test_it_is_opened_as_the_discriminator(run, tmp_path):
         InputError, match="without masked_lm, which ElectraForMaskedLM has: take the generator"
     ):
         fill_mask.run(str(run), ["moo [MASK]."], 3)
+    monkeypatch.setattr(same_text, "LENGTH", model.spec.max_position_embeddings)
     with pytest.raises(
         InputError, match="without masked_lm, which ElectraForMaskedLM has: take the generator"
     ):

@@ -12,7 +12,7 @@ from bertjax.interop.hugging_face import write_hugging_face
 from bertjax.interop.vocabulary_change import with_vocabulary
 from bertjax.models.encoders import kinds
 from bertjax.programs import convert, masked_text, prepare, pretrain
-from bertjax.runs.masked_text import evaluate
+from bertjax.runs import same_text
 from bertjax.runs.source import open_model
 from bertjax.training.evaluation import Evaluator
 from configs import pretrain_continue
@@ -50,10 +50,10 @@ def test_figures_of_several_corpora(
 ):
     with pytest.raises(InputError, match="reads at most 64 tokens, and the spans have 128"):
         masked_text.run(f"hf:{exported}", str(corpora / "plain"))
-    monkeypatch.setattr(masked_text, "LENGTH", 33)
-    monkeypatch.setattr(masked_text, "BATCHES", 6)
+    monkeypatch.setattr(same_text, "LENGTH", 33)
+    monkeypatch.setattr(same_text, "BATCHES", 6)
     seen, rules = [], []
-    evaluate, corrupt = Evaluator.evaluate, masked_text.HiddenTokens
+    evaluate, corrupt = Evaluator.evaluate, same_text.HiddenTokens
 
     def evaluated(*arguments):
         metrics = evaluate(*arguments)
@@ -61,7 +61,7 @@ def test_figures_of_several_corpora(
         return metrics
 
     monkeypatch.setattr(Evaluator, "evaluate", evaluated)
-    monkeypatch.setattr(masked_text, "HiddenTokens", lambda r: rules.append(r) or corrupt(r))
+    monkeypatch.setattr(same_text, "HiddenTokens", lambda r: rules.append(r) or corrupt(r))
     run = shutil.copytree(tiny_run, tmp_path / "run")
     both = f"{tiny_corpus},{corpora / 'plain'}"
     found = masked_text.run(str(run), both)
@@ -98,8 +98,8 @@ def test_models_with_other_vocabularies_are_compared(
     tiny_run, exported, tiny_corpus, corpora, tmp_path, capsys, monkeypatch
 ):
     """Each on the corpora that it can read."""
-    monkeypatch.setattr(masked_text, "LENGTH", 33)
-    monkeypatch.setattr(masked_text, "BATCHES", 1)
+    monkeypatch.setattr(same_text, "LENGTH", 33)
+    monkeypatch.setattr(same_text, "BATCHES", 1)
     figures = dict(mlm_loss=1.0, mlm_accuracy=0.5, mlm_accuracy_stderr=0.1)
     monkeypatch.setattr(Evaluator, "evaluate", lambda *_: figures)
     before, after = f"hf:{exported}", f"hf:{tmp_path / 'after'}"
@@ -154,10 +154,10 @@ def test_pre_training_goes_on(family, tiny_corpus, exported, corpora, tmp_path, 
     own, given = open_model(str(tmp_path / "run")), open_model(f"hf:{source}")
     assert own.kind == kinds.MASKED_LM and not own.spec.causal
     assert own.spec.vocab_size == own.tokenizer.vocabulary_size > given.spec.vocab_size
-    monkeypatch.setattr(masked_text, "LENGTH", 32)
+    monkeypatch.setattr(same_text, "LENGTH", 32)
     losses = [row["mlm_loss"] for row in metrics_of(tmp_path / "run") if row["split"] == "heldout"]
     assert losses[-1] < losses[1] - 0.1  # the first is left to right
-    before = evaluate(given, str(corpora / "plain"))
-    after = evaluate(own, str(corpora / "new"))
+    before = same_text.evaluate(given, str(corpora / "plain"))
+    after = same_text.evaluate(own, str(corpora / "new"))
     assert after["tokens_per_word"] < before["tokens_per_word"]
     assert after["word_loss"] < before["word_loss"]

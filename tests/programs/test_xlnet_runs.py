@@ -11,7 +11,7 @@ from bertjax.base.errors import InputError
 from bertjax.inference.blanks import fill
 from bertjax.models.encoders import kinds
 from bertjax.programs import convert, evaluate, finetune, predict, pretrain
-from bertjax.runs import masked_text
+from bertjax.runs import same_text
 from bertjax.runs.source import open_model
 from tests.helpers.closeness import LOGITS, assert_close, rounding
 from tests.helpers.stopped import pretrain_until_stopped
@@ -53,7 +53,7 @@ def test_it_learns_and_is_evaluated(run, corpus, tmp_path):
     assert figures["32"]["mlm_loss"] < rows[0]["mlm_loss"]
     ((guesses,),) = fill(open_model(str(run)), ["moo [MASK] moo"], 60)
     assert_close(sum(guess.probability for guess in guesses), 1.0)
-    masked = masked_text.evaluate(open_model(str(run)), str(corpus))
+    masked = same_text.evaluate(open_model(str(run)), str(corpus))
     assert masked["mlm_loss"] < rows[0]["mlm_loss"]
 
 
