@@ -173,7 +173,7 @@ def open_source(name: str | Path | Source) -> Source:
     name = str(name)
     if chosen := re.fullmatch(r"(.+)#(\d{1,9}(?:,\d{1,9})*)", name):
         return SomeLayers(open_source(chosen[1]), tuple(map(int, chosen[2].split(","))))
-    if name.partition(":")[0] in _READERS:
+    if name.startswith(tuple(f"{form}:" for form in _READERS)):
         return Published(name)
     run, _ = source_of(name)
     config = recorded_config(run)

@@ -73,6 +73,8 @@ def test_other_names(tiny_run, reads):
         with pytest.raises(InputError, match=f"{name}: not a run: name the folder of a run of pre"):
             load_run(name)
     assert not Published("tf1:folder").makes_vectors
+    with pytest.raises(InputError, match="hf: not a run: it has no config.json"):
+        open_source("hf")
 
 
 def test_a_fine_tuned_run_is_read_once(fine_tuned, reads):
