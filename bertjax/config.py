@@ -15,7 +15,7 @@ from bertjax.base.errors import InputError
 from bertjax.data.examples.masking import MaskingRule
 from bertjax.models.heads.embedding import Embedding
 from bertjax.objectives.similarity_losses import LOSSES
-from bertjax.runs.fine_tuning.recipe import OPTIMIZER, BiLstmSettings, Grid
+from bertjax.runs.fine_tuning.recipe import BiLstmSettings, Grid
 from bertjax.runs.recipe import PhaseSpec
 from bertjax.tasks.similarity.examples import Columns
 from bertjax.training.optimizers.spec import OptimizerSpec
@@ -235,7 +235,7 @@ def similarity_config(loss: str = "ranking") -> ml_collections.ConfigDict:
     # Fields of the encoder's spec, as in `finetune_config`.
     config.model = finetune_config().model
     config.optimizer = section(OptimizerSpec)
-    config.optimizer.update(learning_rate=2e-5, **OPTIMIZER)
+    config.optimizer.update(learning_rate=2e-5, warmup_steps=0, warmup_proportion=0.1)
     config.layout = "data"
     config.mesh = section(MeshSpec)
     # Tokens that one device encodes together in evaluation; 0: 512 on a CPU, 16,384 elsewhere.
@@ -282,7 +282,7 @@ def finetune_config() -> ml_collections.ConfigDict:
     # A BiLSTM over the encoder, new in every trial, if hidden is above 0, such as 768.
     config.bilstm = section(BiLstmSettings)
     others = ("learning_rate", "warmup_steps", "schedule", "decay_steps")  # the grid has the rate
-    config.optimizer = section(OptimizerSpec, others, **OPTIMIZER)
+    config.optimizer = section(OptimizerSpec, others, warmup_proportion=0.1)
 
     # Where it runs, as in `paper_config`.
     config.layout = "data"

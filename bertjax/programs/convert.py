@@ -22,6 +22,7 @@ from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.serving import write_serving
 from bertjax.interop.tokenizer_files import differences
 from bertjax.runs.open_model import check_one_task, is_fine_tuned, is_run, of_run, open_part
+from bertjax.runs.read import flat
 from bertjax.runs.run_folder import (
     EVALUATION_FILE,
     LoadedRun,
@@ -29,7 +30,6 @@ from bertjax.runs.run_folder import (
     read_config,
     read_results,
 )
-from bertjax.runs.sections import flat
 from bertjax.tasks.multi_label import THRESHOLDS
 from bertjax.training.journal import HELDOUT, read_metrics
 from bertjax.training.model import Params

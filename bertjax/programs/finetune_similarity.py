@@ -12,8 +12,8 @@ from bertjax.runs.contrastive.job import SimilarityJob
 from bertjax.runs.contrastive.judge import Judge
 from bertjax.runs.contrastive.recipe import SimilarityRecipe
 from bertjax.runs.preflight import check_devices, check_folder, check_programs, check_same
+from bertjax.runs.read import flat
 from bertjax.runs.run_folder import MODEL_FOLDER, checkpoints_of
-from bertjax.runs.sections import flat
 from bertjax.tasks.similarity.examples import has_dev
 from bertjax.training.journal import Journal
 from bertjax.training.loop import last_line
@@ -87,7 +87,7 @@ def read_evaluations(recipe: SimilarityRecipe) -> list[Evaluation]:
     Raises:
       InputError: a file has an error.
     """
-    names = recipe.dev or [f"{PAIRS}:{name}" for name, _ in recipe.data if has_dev(name)]
+    names = recipe.dev or [f"{PAIRS}:{name}" for name, _ in recipe.sources if has_dev(name)]
     return [read_evaluation(name, recipe.columns) for name in names]
 
 

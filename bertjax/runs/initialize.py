@@ -20,8 +20,8 @@ from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.encoders.registry import ENCODERS
 from bertjax.models.encoders.storage import from_plain
 from bertjax.runs.open_model import open_model
+from bertjax.runs.read import about_config
 from bertjax.runs.recipe import Recipe, phase_keys
-from bertjax.runs.sections import about_config
 from bertjax.text.characters import Characters
 from bertjax.text.extension import extends
 from bertjax.text.tokenizer import Tokenizer

@@ -29,6 +29,7 @@ from bertjax.runs.initialize import (
     open_sources,
     with_weights,
 )
+from bertjax.runs.read import Config, about_config, flat
 from bertjax.runs.recipe import Recipe
 from bertjax.runs.run import Run
 from bertjax.runs.run_folder import (
@@ -38,7 +39,6 @@ from bertjax.runs.run_folder import (
     recorded_config,
     source_of,
 )
-from bertjax.runs.sections import Config, about_config, flat
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.checkpoint import newest_metadata, saved_steps
 from bertjax.training.journal import copy_lines

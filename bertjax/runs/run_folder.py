@@ -17,8 +17,8 @@ from bertjax.base.validation import record
 from bertjax.data.corpus.manifest import is_corpus
 from bertjax.models.encoders.renames import ALL_RENAMES
 from bertjax.objectives.objective import PretrainingObjective
+from bertjax.runs.read import flat, without
 from bertjax.runs.recipe import Recipe
-from bertjax.runs.sections import flat, without
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.checkpoint import Checkpoints, newest_metadata, saved_steps
 from bertjax.training.journal import METRICS_FILE

@@ -13,6 +13,7 @@ import jax
 from jax.experimental import multihost_utils
 
 from bertjax.base.errors import InputError, NonFiniteLoss
+from bertjax.base.limits import Count, Many
 from bertjax.base.progress import Progress
 from bertjax.base.signals import STOPPING, catch_signals
 from bertjax.training.checkpoint import Checkpoints
@@ -70,15 +71,10 @@ class Phase:
 class Intervals:
     """The steps between log lines, evaluations and checkpoints; the batches of an evaluation."""
 
-    log: int
-    evaluate: int
-    checkpoint: int
-    eval_batches: int
-
-    def __post_init__(self):
-        for field in dataclasses.fields(self):
-            if not getattr(self, field.name) >= 1:
-                raise ValueError(f"{field.name}={getattr(self, field.name)}: must be at least 1")
+    log: Count = 100
+    evaluate: Count = 5_000
+    checkpoint: Count = 5_000
+    eval_batches: Many = 40
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,9 +16,9 @@ from bertjax.lab.studies.outcome import files_of
 from bertjax.lab.studies.study import GRAMMAR, MASKED_TEXT, Stage, folder_of
 from bertjax.runs.fine_tuning.data import digest
 from bertjax.runs.fine_tuning.recipe import TaskRecipe
+from bertjax.runs.read import flat, plain_config
 from bertjax.runs.recipe import Recipe
 from bertjax.runs.run_folder import checkpoints_folder, config_difference
-from bertjax.runs.sections import flat, plain_config
 from bertjax.tasks.task import Task
 from bertjax.training.checkpoint import newest_metadata
 from bertjax.training.hardware import AUTO

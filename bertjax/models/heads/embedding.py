@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from bertjax.base import axes
+from bertjax.base.limits import CountOrNone, Width, check_limits
 from bertjax.models.encoders import kinds
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.encoders.registry import make_encoder
@@ -58,12 +59,12 @@ class Embedding:
     pooling: str = "mean"
     normalize: bool = True
     similarity: str = ""
-    width: int = 128
+    width: Width = 128
     query_prompt: str = ""
     passage_prompt: str = ""
     count_prompt: bool = True
-    query_length: int = 0
-    passage_length: int = 0
+    query_length: CountOrNone = 0
+    passage_length: CountOrNone = 0
 
     def __post_init__(self):
         choices = dict(kind=KINDS, pooling=POOLINGS)
@@ -72,11 +73,7 @@ class Embedding:
             if getattr(self, name) not in known:
                 listed = ", ".join(map(repr, known))
                 raise ValueError(f"{name}={getattr(self, name)!r}: must be one of {listed}")
-        if self.width < 1:
-            raise ValueError(f"width={self.width}: must be at least 1")
-        for name in ("query_length", "passage_length"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name}={getattr(self, name)}: must be at least 0")
+        check_limits(self)
 
     @property
     def compared_by(self) -> str:

@@ -23,8 +23,8 @@ from bertjax.runs.fine_tuning.task_family import about_reranker
 from bertjax.runs.how_computed import how_computed, with_compute_dtype
 from bertjax.runs.initialize import load_into
 from bertjax.runs.open_model import open_model
+from bertjax.runs.read import Config, flat
 from bertjax.runs.run_folder import check_same_config
-from bertjax.runs.sections import Config, flat
 from bertjax.training.experiment import Experiment
 from bertjax.training.loop import Course, Intervals, Phase, Trainer
 from bertjax.training.model import Params

@@ -18,8 +18,8 @@ from bertjax.objectives.with_penalty import WithPenalty
 from bertjax.runs.fine_tuning.data import Split, TaskData, identity_of
 from bertjax.runs.fine_tuning.model import Predictor, predicting_next
 from bertjax.runs.fine_tuning.recipe import TaskRecipe, Trial
+from bertjax.runs.read import flat
 from bertjax.runs.run_folder import checkpoints_of
-from bertjax.runs.sections import flat
 from bertjax.tasks.buckets import Epochs, choose_lengths, choose_rows
 from bertjax.tasks.together import Together
 from bertjax.training.experiment import Experiment

@@ -3,11 +3,13 @@
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Annotated
 
 import jax
 from jax.sharding import AxisType, Mesh
 
 from bertjax.base.errors import InputError
+from bertjax.base.limits import Count, Meta
 
 DATA, MODEL = "data", "model"
 
@@ -16,8 +18,8 @@ DATA, MODEL = "data", "model"
 class MeshSpec:
     """The number of devices of each mesh axis; -1 in `data` means all remaining devices."""
 
-    data: int = -1
-    model: int = 1
+    data: Annotated[int, Meta(ge=-1)] = -1
+    model: Count = 1
 
 
 def make_mesh(spec: MeshSpec, devices: Sequence[jax.Device] | None = None) -> Mesh:
