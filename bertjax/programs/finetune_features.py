@@ -44,8 +44,7 @@ def run(config: Any, workdir: str) -> int:
     Raises:
       InputError: something cannot work; it is raised before anything is computed.
     """
-    free = (*finetune_task.FREE, "features.choices")
-    recipe, folder = finetune_task.begin(config, workdir, free)
+    recipe, folder = finetune_task.begin(config, workdir)
     features, family = recipe.features, recipe.task.family
     assert features  # `finetune.run` chooses this program by them
     if not isinstance(family, Tagging):

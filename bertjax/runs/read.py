@@ -20,7 +20,7 @@ from typing import (
 import ml_collections
 
 from bertjax.base.errors import InputError
-from bertjax.base.limits import COMMA, Key
+from bertjax.base.limits import COMMA, FREE, TRIED, Key
 from bertjax.base.validation import check_numbers, converted, shown
 
 Config: TypeAlias = ml_collections.ConfigDict | Mapping[str, Any]
@@ -155,6 +155,11 @@ def marked(kind: type[_Dataclass], *wanted: str, prefix: str = "") -> set[str]:
             for section in filter(None, sections):
                 found |= marked(section, *wanted, prefix=inside)
     return found
+
+
+def free_keys(recipe: type[_Dataclass]) -> tuple[str, ...]:
+    """The keys that may differ when a run goes on; they do not change what it computes."""
+    return tuple(sorted(marked(recipe, FREE, TRIED)))
 
 
 def _read(kind: Any, value: Any, place: str, default: Any = None) -> Any:
