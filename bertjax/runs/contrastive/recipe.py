@@ -13,7 +13,7 @@ from bertjax.models.heads.embedding import DENSE, KINDS, SPARSE, Embedding
 from bertjax.models.layers.similarity import SIMILARITIES
 from bertjax.objectives.similarity import RerankingObjective, SimilarityObjective
 from bertjax.objectives.similarity_losses import LOSSES, CoSent, SimilarityLoss
-from bertjax.runs.fine_tuning.recipe import OPTIMIZER
+from bertjax.runs.fine_tuning import recipe as fine_tuning
 from bertjax.runs.read import Config, OneOf, plain_config, read
 from bertjax.runs.recipe import ModelSection, check_tensors
 from bertjax.tasks.similarity.examples import Columns
@@ -60,6 +60,7 @@ class Reranker:
     length: CountOrNone = 0
 
 
+OPTIMIZER = dataclasses.replace(fine_tuning.OPTIMIZER, learning_rate=2e-5)
 _LOSS = OneOf(
     *("name", LOSSES),
     cure=": name the loss behind the config, as in configs/finetune_embeddings.py:{name}",
@@ -123,7 +124,7 @@ class SimilarityRecipe:
     total_steps: CountOrNone = 0
     seed: CountOrNone = 0
     model: ModelSection
-    optimizer: OptimizerSpec = dataclasses.replace(OPTIMIZER, learning_rate=2e-5)
+    optimizer: OptimizerSpec = OPTIMIZER
     layout: Free[str] = "data"
     mesh: Free[MeshSpec] = MeshSpec()
     batch_tokens: Free[Tokens] = 0
