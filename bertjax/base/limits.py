@@ -28,8 +28,8 @@ Positive = Annotated[float, Meta(gt=0)]
 Weight = Annotated[float, Meta(ge=0)]
 
 # How a field stands in a config.
-FREE = "may differ when the run goes on: where it runs, where its text lies, how often it logs"
-TRIED = "may differ when the run goes on: which trials it has"
+FREE = "may change when the run goes on"  # it changes no result
+TRIED = "may change when the run goes on, which then has other trials"
 COMMA = "names with commas between"
 
 

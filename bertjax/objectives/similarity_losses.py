@@ -166,6 +166,9 @@ class CoSent(SimilarityLoss):
 
     The sum is over all i with a lower score than j (CoSENT, 10.1109/TASLP.2024.3402087). With the
     similarity "angle" it is sentence-transformers' AnglELoss.
+
+    Attributes:
+      scale: the factor of similarities.
     """
 
     name = "cosent"
@@ -190,7 +193,11 @@ class CoSent(SimilarityLoss):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Triplet(SimilarityLoss):
-    """The right passage more alike than each of the others by a margin (arXiv 1503.03832)."""
+    """The right passage more alike than each of the others by a margin (arXiv 1503.03832).
+
+    Attributes:
+      margin: what is added to the similarities of the others.
+    """
 
     name = "triplet"
     passages = 2
@@ -238,7 +245,11 @@ class MarginSquared(SimilarityLoss):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Distribution(SimilarityLoss):
-    """The divergence of softmax over a query's passages from a teacher's (arXiv 2010.11386)."""
+    """The divergence of softmax over a query's passages from a teacher's (arXiv 2010.11386).
+
+    Attributes:
+      temperature: what divides both scores.
+    """
 
     name = "kl"
     passages = 2

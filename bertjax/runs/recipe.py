@@ -55,7 +55,7 @@ class PhaseSpec:
     Attributes:
       objective: what it minimizes: config.objective, if it has none of its own.
       share: the share of the run's steps; the shares of all phases sum to 1.
-      length: S.
+      length: S, the tokens of a row.
       batch_size: sequences of one update, over all devices.
       accumulate: the microbatches of an update.
       masking: the rule of masking: config.masking, with the fields that the phase sets itself.
@@ -119,7 +119,7 @@ class Recipe:
       budget: the most that the run may cost: "20min" or "3h" on this machine, "80e6tokens" or
         "1e17flops". When it begins, total_steps, the warm-up and the decay are scaled to that. ""
         means no budget.
-      phases: any number of them, each with its share of the steps.
+      phases: phase_1, phase_2 and so on: any number, each with its share of the steps.
       model: a family of `bertjax.models.encoders.registry`, one of its sizes, and the fields of its
         spec: what is computed, and how.
       optimizer: the optimizer, and the schedule of its rate.

@@ -69,7 +69,14 @@ class Phase:
 
 @dataclasses.dataclass(frozen=True)
 class Intervals:
-    """The steps between log lines, evaluations and checkpoints; the batches of an evaluation."""
+    """The steps between events of a run.
+
+    Attributes:
+      log: between lines of metrics.
+      evaluate: between evaluations.
+      checkpoint: between checkpoints.
+      eval_batches: the batches of an evaluation.
+    """
 
     log: Count = 100
     evaluate: Count = 5_000

@@ -60,6 +60,17 @@ class TransformerSpec(AttentionComputation, TransformerArchitecture):
     settings are constants of the class. The order of the fields is that of this class.
 
     Attributes:
+      vocab_size: the pieces of the vocabulary; in pre-training, the corpus decides it.
+      hidden_size: D, the width of the layers.
+      num_hidden_layers: the layers.
+      num_attention_heads: the heads of attention, which divide the width.
+      intermediate_size: the inner width of the feed-forward.
+      max_position_embeddings: the most tokens of a sequence.
+      hidden_dropout_prob: the rate of dropout of embeddings and of the parts' outputs.
+      attention_probs_dropout_prob: the rate of dropout of attention's probabilities.
+      initializer_range: the standard deviation of fresh kernels and tables.
+      layer_norm_eps: what a norm adds to the variance.
+      pad_token_id: the id of the padding.
       type_vocab_size: the number of token types, or of languages; 0: no embeddings of them.
       type_input: the array that has them. A batch without it adds none.
       positions: "learned": a table of positions that is added to the embeddings; "counted": the

@@ -46,9 +46,11 @@ class Embedding:
       pooling: of the tokens that count, for "dense": "mean", "max", "cls" (the first) or "last".
       normalize: whether vectors have length 1; those of "late" always have.
       similarity: a key of `bertjax.models.layers.similarity.SIMILARITIES`; "": the usual one of the
-      kind. width: the width of the vectors of "late". query_prompt, passage_prompt: what is put
-      before a text. count_prompt: whether the prompt's tokens are pooled, too. query_length,
-      passage_length: the most tokens of a text, with the prompt and special tokens;
+        kind.
+      width: the width of the vectors of "late".
+      query_prompt, passage_prompt: what is put before a text.
+      count_prompt: whether the prompt's tokens are pooled, too.
+      query_length, passage_length: the most tokens of a text, with the prompt and special tokens;
         0: as many as the encoder takes.
 
     Raises:

@@ -107,7 +107,7 @@ class Trial:
         return f"batch{self.batch_size}-rate{rate}-epochs{self.epochs}-seed{self.seed}"
 
 
-_KEYS = Key(("task", "tasks", "data"))  # by which a config has its tasks
+_KEYS = Key(("task", "tasks"))  # by which a config has its tasks
 
 # The fields of `config.optimizer` that differ from section A.2. The grid has the learning rate.
 OPTIMIZER = OptimizerSpec(warmup_steps=0, warmup_proportion=0.1)
@@ -173,9 +173,10 @@ class TaskRecipe:
 
     Attributes:
       plain: the config as nested dicts, in the form of config.json.
-      tasks: the task, with its kind; or, in `tasks`, several by their names, which are learned
-        together. `data` is the folder of the files of tasks that name none. (Here by name; a single
-        one has the name "".)
+      task: the task.
+      tasks: in place of `task`, several by their names, which are learned together. (In this class,
+        a single one is here, with the name "".)
+      data: the folder with the files of the tasks that name none.
       init_from: weights to start from: RUN, hf:FOLDER, hf:NAME or tf1:FOLDER.
       grid: every combination is tried, with seeds from config.seed on; the best on dev is kept.
       seed: of the first trial.
@@ -202,6 +203,7 @@ class TaskRecipe:
 
     plain: Annotated[Mapping[str, Any], Key()] = dataclasses.field(compare=False)
     tasks: Annotated[Mapping[str, Task], OneOf("kind", TASKS, later=True), _KEYS]
+    data: Free[str] = ""
     init_from: Free[str] = ""
     grid: Tried[Grid] = Grid()
     seed: CountOrNone = 0
@@ -248,8 +250,10 @@ class TaskRecipe:
         """
         plain = plain_config(config)
         fields = dict(plain)
-        data = fields.pop("data", "")
+        data = plain.get("data", "")
         if "tasks" in fields:
+            if "task" in fields:
+                raise InputError("config.task and config.tasks: leave one out")
             fields["tasks"] = _tasks(data, fields["tasks"])
         else:
             fields["tasks"] = {"": _task("task", data, fields.pop("task", None))}

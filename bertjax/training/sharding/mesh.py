@@ -16,7 +16,12 @@ DATA, MODEL = "data", "model"
 
 @dataclasses.dataclass(frozen=True)
 class MeshSpec:
-    """The number of devices of each mesh axis; -1 in `data` means all remaining devices."""
+    """The number of devices of each mesh axis.
+
+    Attributes:
+      data: over so many a batch is split; -1: all that remain.
+      model: over so many matrix products are split.
+    """
 
     data: Annotated[int, Meta(ge=-1)] = -1
     model: Count = 1
