@@ -53,21 +53,15 @@ def section(settings: Any, without: Sequence[str] = (), **values: Any) -> dict[s
       without: the fields to leave out.
       values: the values that replace defaults.
     """
-    fields = [field for field in dataclasses.fields(settings) if field.name not in without]
-    made = {} if isinstance(settings, type) else vars(settings)
-    defaults = {field.name: made.get(field.name, field.default) for field in fields}
-    defaults = {
-        field.name: defaults[field.name]
-        for field in fields
-        if isinstance(defaults[field.name], bool | int | float | str | tuple)
-        and COMMA not in Parted.of(field.type).words
-    }
-    within: dict[str, dict[str, Any]] = {
-        field.name: {}
-        for field in fields
-        if dataclasses.is_dataclass(field.type) or get_origin(field.type) is Mapping
-    }
-    return defaults | within | values
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(settings):
+        default = getattr(settings, field.name, None)
+        if dataclasses.is_dataclass(field.type) or get_origin(field.type) is Mapping:
+            found[field.name] = {}
+        elif isinstance(default, bool | int | float | str | tuple):
+            if COMMA not in Parted.of(field.type).words:
+                found[field.name] = default
+    return {name: value for name, value in found.items() if name not in without} | values
 
 
 def paper_config() -> ml_collections.ConfigDict:

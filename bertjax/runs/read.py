@@ -100,22 +100,6 @@ def without(plain: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def read(kind: Any, value: Any, place: str = "config", default: Any = None) -> Any:
-    """The dataclass of a section of a config, or of the whole.
-
-    Args:
-      kind: the dataclass, or a type with `OneOf`.
-      value: the section. Members may be dataclasses already.
-      place: the name of the section, for messages.
-      default: what the section leaves out; None: the defaults of the class.
-
-    Raises:
-      InputError: a key is unknown or missing, or a value has another type, is outside its limits,
-        or is refused by its dataclass; the message names it.
-    """
-    return _read(kind, value, place, default)
-
-
 class Parted(NamedTuple):
     """The type of a field, and its marks."""
 
@@ -162,7 +146,19 @@ def free_keys(recipe: type[_Dataclass]) -> tuple[str, ...]:
     return tuple(sorted(marked(recipe, FREE, TRIED)))
 
 
-def _read(kind: Any, value: Any, place: str, default: Any = None) -> Any:
+def read(kind: Any, value: Any, place: str = "config", default: Any = None) -> Any:
+    """A value of a config: the dataclass of a section or of the whole, or a value of a key.
+
+    Args:
+      kind: the dataclass, or the type of a field, with its marks.
+      value: the value. Members may be dataclasses already.
+      place: its name, for messages.
+      default: has what a section leaves out; None: the class has.
+
+    Raises:
+      InputError: a key is unknown or missing, or a value has another type, is outside its limits,
+        or is refused by its dataclass; the message names it.
+    """
     _, words, choice, key = parted = Parted.of(kind)
     if choice and not choice.later:
         return _chosen(choice, value, place)
@@ -195,43 +191,30 @@ def _chosen(choice: OneOf, value: Any, place: str) -> Any:
 
 def _section(kind: Any, value: Any, place: str, default: Any, cure: str = "") -> Any:
     fields = {field.name: field for field in dataclasses.fields(kind)}
-    given = converted(value, dict, place)
+    given, found = converted(value, dict, place), {}
     for key in given:
         if key not in fields:
             raise InputError(f"{place}.{key}: unknown key: {_near(key, kind)}{cure}")
-    found = {
-        key: _read(fields[key].type, each, f"{place}.{key}", _default_section(fields[key]))
-        for key, each in given.items()
-    }
-    required = dataclasses.MISSING
+    for key, each in given.items():
+        own = fields[key].default  # of a section with other defaults than its class
+        own = own if dataclasses.is_dataclass(own) else None
+        found[key] = read(fields[key].type, each, f"{place}.{key}", own)
     for name, field in fields.items():
-        if default is None and field.default is field.default_factory is required:
-            if name not in found:
-                problem = f"object missing required field `{name}`"
-                raise InputError(f"{place}={shown(given)}: {problem}")
+        if not default and name not in found and field.default is field.default_factory:
+            problem = f"object missing required field `{name}`"
+            raise InputError(f"{place}={shown(given)}: {problem}")
     with _about(place):
         return dataclasses.replace(default, **found) if default else kind(**found)
 
 
-def _default_section(field: dataclasses.Field) -> Any:
-    return field.default if dataclasses.is_dataclass(field.default) else None
-
-
 def _near(key: str, kind: type[_Dataclass]) -> str:
     """The known keys, and the one that is like an unknown one."""
-    known = list(keys_of(kind))
-    near = difflib.get_close_matches(key, known, 1)
-    listed = ", ".join(known) or "none"
-    return f"there are {listed}" + "".join(f": did you mean {each}?" for each in near)
-
-
-def keys_of(kind: type[_Dataclass]) -> dict[str, dataclasses.Field]:
-    """The keys of the section of a dataclass, each with its field."""
-    found: dict[str, dataclasses.Field] = {}
+    known: list[str] = []
     for field in dataclasses.fields(kind):
-        key = Parted.of(field.type).key
-        found |= dict.fromkeys(key.names if key else [field.name], field)
-    return found
+        other = Parted.of(field.type).key
+        known += other.names if other else [field.name]
+    near = difflib.get_close_matches(key, known, 1)
+    return f"there are {', '.join(known) or 'none'}" + "".join(f": did you mean {x}?" for x in near)
 
 
 @contextlib.contextmanager
