@@ -131,7 +131,8 @@ def begin(config: Any, workdir: str) -> tuple[TaskRecipe, Path]:
     if not workdir:
         raise InputError("--workdir is empty: say where the run shall lie")
     folder = local_folder(workdir)
-    recipe = TaskRecipe.from_config(with_compute_dtype(recipe.plain, folder))
+    resolved = with_compute_dtype(recipe.plain, folder)
+    recipe = dataclasses.replace(recipe, plain=resolved, model=resolved["model"])
     check_same_config(folder, recipe.plain, free_keys(TaskRecipe), TaskRecipe.from_config)
     placement = make_placement(recipe.mesh, recipe.layout)
     for size in recipe.grid.batch_sizes:

@@ -44,7 +44,8 @@ def with_weights(recipe: Recipe, given: Mapping[str, Pretrained]) -> dict[str, A
         with about_config(f"init_from.{part}"):
             settings |= recipe.objective.settings_of(part, each.spec)
     if settings:
-        plain["objective"] = _section(plain["objective"]) | settings
+        objective = plain.get("objective", recipe.objective.name)
+        plain["objective"] = _section(objective) | settings
         for key in phase_keys(plain):
             if own := plain[key].get("objective"):
                 plain[key] = {**plain[key], "objective": _section(own) | settings}

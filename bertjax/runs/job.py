@@ -272,7 +272,9 @@ def _recipe_and_weights(
         plain = branch_config(dataclasses.replace(recipe, plain=plain), workdir)
     elif begun:
         plain["model"] = begun["model"]
-    return Recipe.from_config(plain), tokenizer, given
+    if plain != recipe.plain:
+        recipe = Recipe.from_config(plain)
+    return recipe, tokenizer, given
 
 
 def _begun_within(folder: str | Path, recipe: Recipe) -> int | None:
