@@ -10,7 +10,7 @@ import re
 import reprlib
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
-from typing import Any, NotRequired, TypedDict, TypeVar
+from typing import Any, NotRequired, TypedDict, TypeVar, get_args
 
 import msgspec
 
@@ -21,20 +21,12 @@ T = TypeVar("T")
 _WHOLE = 2**31  # steps, ids and seeds are int32 on the devices
 _SMALLEST, _LARGEST = 1.2e-38, 3.4e38  # limits of float32; devices round smaller numbers to 0
 
-# The greatest plausible value, by the last part of a name. A greater one would take endless time or
-# memory, so it is a typing error or damage.
-_MOST = {
-    **dict.fromkeys(("vocab_size", "learn_vocabulary", "batch_tokens"), 10_000_000),
-    **dict.fromkeys(("max_position_embeddings", "intermediate_size"), 1_000_000),
-    **dict.fromkeys(("batch_size", "eval_batch_size", "eval_batches", "batches"), 1_000_000),
-    **dict.fromkeys(("hidden_size", "hidden", "vocab_multiple"), 100_000),
-    **dict.fromkeys(("type_vocab_size", "workers"), 10_000),
-    **dict.fromkeys(("num_hidden_layers", "depth", "buckets", "answer_steps"), 1_000),
-    **dict.fromkeys(("epochs", "restarts", "max_answer_length", "n_best"), 1_000),
-}
-
 # A number of a file, as most languages write it. Python reads more: "1_000", "nan", other digits.
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+
+# A number beyond its limit, as msgspec says it.
+_BEYOND = re.compile(r"expected `(int|float)` (>=|>|<=|<) (\S+)")
+_WORDS = {">=": "at least", ">": "above", "<=": "at most", "<": "below"}
 
 
 class _Shown(reprlib.Repr):
@@ -46,6 +38,7 @@ class _Shown(reprlib.Repr):
 
 _shown = _Shown()
 _shown.maxstring = 80
+shown = _shown.repr  # a value in a message, of a length that one reads
 
 
 def record(**kinds: Any) -> Any:
@@ -98,9 +91,7 @@ def converted(value: Any, kind: type[T], place: str = "") -> T:
     try:
         return msgspec.convert(value, kind)
     except UnicodeEncodeError as error:
-        raise InputError(
-            f"{place}={_shown.repr(value)}: half a surrogate pair in a text"
-        ) from error
+        raise InputError(f"{place}={shown(value)}: half a surrogate pair in a text") from error
     except msgspec.ValidationError as error:
         if isinstance(error.__cause__, InputError):
             raise error.__cause__ from error
@@ -111,8 +102,32 @@ def converted(value: Any, kind: type[T], place: str = "") -> T:
         found = list(_places(value, path.removesuffix("`"), place))
         at, wrong = next((each for each in found if _fits(problem, each[1])), found[0])
         at = at.removeprefix(".")
-        shown = f"{at}={_shown.repr(wrong)}" if at else _shown.repr(wrong)
-        raise InputError(f"{shown}: {problem}") from error
+        value_there = f"{at}={shown(wrong)}" if at else shown(wrong)
+        raise InputError(f"{value_there}: {_in_words(problem, kind)}") from error
+
+
+def limits_in_words(kind: Any) -> str:
+    """The limits of a number's type, as "in [0, 1)", "at least 1" or ""."""
+    meta = next((each for each in get_args(kind) if isinstance(each, msgspec.Meta)), None)
+    signs = dict(ge="[", gt="(", le="]", lt=")")
+    found = {sign: x for sign in signs if (x := getattr(meta, sign, None)) is not None}
+    if len(found) == 2:
+        (low, least), (high, most) = found.items()
+        if (low, high) == ("ge", "le"):
+            return f"from {least:,} to {most:,}"
+        return f"in {signs[low]}{least}, {most}{signs[high]}"
+    words = dict(ge="at least", gt="above", le="at most", lt="below")
+    return "".join(f"{words[sign]} {x:,}" for sign, x in found.items())
+
+
+def _in_words(problem: str, kind: Any) -> str:
+    """A problem of msgspec; where a number is beyond a limit, as "must be at least 1"."""
+    if not (beyond := _BEYOND.fullmatch(problem)):
+        return problem
+    of, sign, limit = beyond.groups()
+    if of == "float" and (words := limits_in_words(kind)):
+        return f"must be {words}"
+    return f"must be {_WORDS[sign]} {float(limit):,.10g}"
 
 
 def _places(value: Any, path: str, place: str) -> Iterator[tuple[str, Any]]:
@@ -124,10 +139,10 @@ def _places(value: Any, path: str, place: str) -> Iterator[tuple[str, Any]]:
     members = value if isinstance(value, list | tuple | set | frozenset) else ()
     for key, each in value.items() if named else enumerate(members):
         own = f".{key}" if named else f"[{key}]"
-        for step, shown in ((own, own), ("[...]", f"[{key!r}]")):
+        for step, name in ((own, own), ("[...]", f"[{key!r}]")):
             rest = path[len(step) :]
             if path.startswith(step) and rest[:1] in ("", ".", "["):
-                yield from _places(each, rest, place + shown)
+                yield from _places(each, rest, place + name)
 
 
 def _fits(problem: str, value: Any) -> bool:
@@ -169,8 +184,7 @@ def check_numbers(name: str, value: Any) -> None:
     """Checks all numbers in a value, which is a number, or dicts and lists that contain numbers.
 
     Args:
-      name: its name, such as "config.grid.restarts" or "--batches"; the last part determines the
-        limit.
+      name: its name, such as "config.grid.restarts" or "--batches".
 
     Raises:
       InputError: a number is outside its limits; the message names it.
@@ -181,16 +195,15 @@ def check_numbers(name: str, value: Any) -> None:
     elif isinstance(value, list | tuple):
         for each in value:
             check_numbers(name, each)
-    elif isinstance(value, int | float) and (problem := _beyond(name, value)):
-        raise InputError(f"{name}={_shown.repr(value)}: {problem}")
+    elif isinstance(value, int | float) and (problem := _beyond(value)):
+        raise InputError(f"{name}={shown(value)}: {problem}")
 
 
-def _beyond(name: str, value: float) -> str:
+def _beyond(value: float) -> str:
     """Says what is implausible in a number, such as "must be at most 1,000"; "" if nothing is."""
     if isinstance(value, float):
         fits = value == 0 or _SMALLEST <= abs(value) <= _LARGEST  # False for NaN
         return "" if fits else f"must be 0, or of a size from {_SMALLEST} to {_LARGEST} (float32)"
-    most = _MOST.get(name.rpartition(".")[2].removeprefix("--"), _WHOLE - 1)
-    if value > most:
-        return f"must be at most {most:,}"
+    if value >= _WHOLE:
+        return f"must be at most {_WHOLE - 1:,}"
     return "" if value >= -_WHOLE else f"must be at least {-_WHOLE:,}"

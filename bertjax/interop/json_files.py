@@ -6,6 +6,7 @@ A field that its type does not name may have any value.
 from pathlib import Path
 from typing import Any, TypedDict
 
+from bertjax.base.limits import Count, Few
 from bertjax.base.validation import if_given, optional, parsed
 from bertjax.interop.published.registry import PUBLISHED
 from bertjax.models.encoders.contract import EncoderFamily
@@ -31,8 +32,8 @@ _NAMED_TOKENS = {
 }
 _TASK = optional(
     **dict(name=str, trial=str, loss=str, pairs=bool, document_context=bool, unanswerable=bool),
-    **dict(max_length=int, max_query_length=int, stride=int, choices=int),
-    **dict(max_answer_length=int, n_best=int, null_threshold=float, columns=dict[str, str]),
+    **dict(max_length=int, max_query_length=Count, stride=Count, choices=int),
+    **dict(max_answer_length=Few, n_best=Few, null_threshold=float, columns=dict[str, str]),
     thresholds=dict[str, float],
 )
 # The fields of transformers' config.json for every model.

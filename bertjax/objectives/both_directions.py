@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bertjax.base.limits import Count, Share, check_limits
 from bertjax.data.examples.corruption import Corruption, Unchanged
 from bertjax.data.examples.layout import TextLayout
 from bertjax.data.examples.masking import MaskingRule
@@ -39,8 +40,8 @@ class BothDirections(PretrainingObjective):
         section 4). With 0, as in bilm-tf, a model may know no text that begins with them.
     """
 
-    sampled: int = 8192
-    restart: float = 0.0
+    sampled: Count = 8192
+    restart: Share = 0.0
 
     name = "both_directions"
     kind = kinds.BIDIRECTIONAL_LM
@@ -51,10 +52,7 @@ class BothDirections(PretrainingObjective):
     )
 
     def __post_init__(self):
-        if self.sampled < 1:
-            raise ValueError(f"sampled={self.sampled}: must be at least 1")
-        if not 0 <= self.restart <= 1:
-            raise ValueError(f"restart={self.restart}: must be from 0 to 1")
+        check_limits(self)
 
     @property
     def layout(self) -> TextLayout:

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from bertjax.base.limits import Positive, Weight
 from bertjax.models.encoders.computation import determined, how_computed
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.encoders.registry import ENCODERS
@@ -55,11 +56,11 @@ class Distillation(MaskedLM):
         `config.init_from` bring it. {}: the sizes of the student.
     """
 
-    temperature: float = 2.0
-    distil_weight: float = 5.0
+    temperature: Positive = 2.0
+    distil_weight: Weight = 5.0
     restrict_ce_to_mask: bool = False
-    mlm_weight: float = 2.0
-    cosine_weight: float = 1.0
+    mlm_weight: Weight = 2.0
+    cosine_weight: Weight = 1.0
     teacher: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
     name = "distillation"
@@ -69,11 +70,6 @@ class Distillation(MaskedLM):
 
     def __post_init__(self):
         super().__post_init__()
-        if not self.temperature > 0:
-            raise ValueError(f"temperature={self.temperature}: must be positive")
-        for field in ("distil_weight", "mlm_weight", "cosine_weight"):
-            if not getattr(self, field) >= 0:
-                raise ValueError(f"{field}={getattr(self, field)}: must not be negative")
         if not self.distil_weight + self.cosine_weight > 0:
             raise ValueError("distil_weight=0 and cosine_weight=0: nothing to learn from a teacher")
 

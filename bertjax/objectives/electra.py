@@ -1,12 +1,12 @@
 """Detection of replaced tokens (ELECTRA, arXiv 2003.10555): a generator and a discriminator."""
 
 import dataclasses
-from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from bertjax.base.limits import Positive, PositiveShare
 from bertjax.models.encoders import kinds
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.heads.architectures import text_inputs
@@ -39,9 +39,9 @@ class ReplacedTokenDetection(MaskedLM):
         section 3.3).
     """
 
-    generator_width: float = 0.25
-    generator_layers: float = 1.0
-    discriminator_weight: float = 50.0
+    generator_width: PositiveShare = 0.25
+    generator_layers: PositiveShare = 1.0
+    discriminator_weight: Positive = 50.0
     shared_embeddings: bool = True
     disentangled: bool = False
 
@@ -50,15 +50,9 @@ class ReplacedTokenDetection(MaskedLM):
     exported = DISCRIMINATOR
     others = {GENERATOR: kinds.MASKED_LM}
     columns = (*MaskedLM.columns, "disc_loss", "disc_accuracy", "sampled_accuracy")
-    _SHARES: ClassVar[tuple[str, ...]] = ("generator_width", "generator_layers")
 
     def __post_init__(self):
         super().__post_init__()
-        for field in self._SHARES:
-            if not 0 < getattr(self, field) <= 1:
-                raise ValueError(f"{field}={getattr(self, field)}: must be in (0, 1]")
-        if not self.discriminator_weight > 0:
-            raise ValueError(f"discriminator_weight={self.discriminator_weight}: must be positive")
         if self.disentangled and not self.shared_embeddings:
             raise ValueError("disentangled=True: needs shared_embeddings=True")
 

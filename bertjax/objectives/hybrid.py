@@ -9,6 +9,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
+from bertjax.base.limits import Count
 from bertjax.data.examples.corruption import Corruption, MaskedInSomeRows
 from bertjax.data.examples.masking import MaskingRule
 from bertjax.models.encoders import kinds
@@ -32,8 +33,8 @@ class Hybrid(MaskedLM):
       group: the rows of a group; those of a batch must divide into groups.
     """
 
-    causal_rows: int = 15
-    group: int = 16
+    causal_rows: Count = 15
+    group: Count = 16
 
     name = "hybrid"
     others = {CAUSAL: kinds.CAUSAL_LM}
@@ -41,7 +42,7 @@ class Hybrid(MaskedLM):
 
     def __post_init__(self):
         super().__post_init__()
-        if not 0 < self.causal_rows < self.group:
+        if self.causal_rows >= self.group:
             raise ValueError(
                 f"causal_rows={self.causal_rows}: must be above 0, and less than group={self.group}"
             )

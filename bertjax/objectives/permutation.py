@@ -2,12 +2,13 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from bertjax.base.limits import Count, CountOrNone, Meta
 from bertjax.data.examples.continued_layout import ContinuedStream
 from bertjax.data.examples.corruption import Corruption
 from bertjax.data.examples.layout import TextLayout
@@ -40,21 +41,15 @@ class PermutationLM(TokenPrediction):
     """
 
     text: str = CONTINUED
-    one_in: int = 6
-    reuse: int = 256
-    memory: int = 256
+    one_in: Annotated[int, Meta(ge=2)] = 6
+    reuse: Count = 256
+    memory: CountOrNone = 256
 
     name = "permutation"
     layouts: ClassVar[Mapping[str, TextLayout]] = {CONTINUED: ContinuedStream(256, 256)}
     kind = kinds.PERMUTATION_LM
     targets = ("masked_lm_ids", "masked_lm_weights")
     columns = (*TokenPrediction.columns, *_THIRDS)
-
-    def __post_init__(self):
-        super().__post_init__()
-        for name, least in (("one_in", 2), ("reuse", 1), ("memory", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}={getattr(self, name)}: must be at least {least}")
 
     @property
     def layout(self) -> TextLayout:

@@ -13,6 +13,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
+from bertjax.base.limits import Positive, check_limits
 from bertjax.training.model import Arrays
 from bertjax.training.objective import LossWeights
 
@@ -36,6 +37,9 @@ class SimilarityLoss(abc.ABC):
     scored: ClassVar[bool] = False
     pairs_only: ClassVar[bool] = True
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field]]
+
+    def __post_init__(self):
+        check_limits(self)
 
     @property
     def factor(self) -> float:
@@ -72,12 +76,6 @@ class SimilarityLoss(abc.ABC):
         return f"config.loss.name={self.name!r} takes scores from {least:g} to {most:g}: scale them"
 
 
-def _positive(**values: float) -> None:
-    for name, value in values.items():
-        if value <= 0:
-            raise ValueError(f"{name}={value}: must be above 0")
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ranking(SimilarityLoss):
     """The right passage against all others of the batch (InfoNCE, arXiv 1807.03748).
@@ -97,13 +95,10 @@ class Ranking(SimilarityLoss):
     name = "ranking"
     pairs_only = False
 
-    scale: float = 20.0
+    scale: Positive = 20.0
     learned_scale: bool = False
     symmetric: bool = False
     false_negative_margin: float = -1.0
-
-    def __post_init__(self):
-        _positive(scale=self.scale)
 
     @property
     def factor(self) -> float:
@@ -171,16 +166,16 @@ class CoSent(SimilarityLoss):
 
     The sum is over all i with a lower score than j (CoSENT, 10.1109/TASLP.2024.3402087). With the
     similarity "angle" it is sentence-transformers' AnglELoss.
+
+    Attributes:
+      scale: the factor of similarities.
     """
 
     name = "cosent"
     scored = True
     pairs_only = False
 
-    scale: float = 20.0
-
-    def __post_init__(self):
-        _positive(scale=self.scale)
+    scale: Positive = 20.0
 
     def values(
         self, own: jax.Array, every: Every | None, batch: Arrays, factor: jax.Array | float
@@ -198,15 +193,16 @@ class CoSent(SimilarityLoss):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Triplet(SimilarityLoss):
-    """The right passage more alike than each of the others by a margin (arXiv 1503.03832)."""
+    """The right passage more alike than each of the others by a margin (arXiv 1503.03832).
+
+    Attributes:
+      margin: what is added to the similarities of the others.
+    """
 
     name = "triplet"
     passages = 2
 
-    margin: float = 0.2
-
-    def __post_init__(self):
-        _positive(margin=self.margin)
+    margin: Positive = 0.2
 
     def values(
         self, own: jax.Array, every: Every | None, batch: Arrays, factor: jax.Array | float
@@ -249,16 +245,17 @@ class MarginSquared(SimilarityLoss):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Distribution(SimilarityLoss):
-    """The divergence of softmax over a query's passages from a teacher's (arXiv 2010.11386)."""
+    """The divergence of softmax over a query's passages from a teacher's (arXiv 2010.11386).
+
+    Attributes:
+      temperature: what divides both scores.
+    """
 
     name = "kl"
     passages = 2
     scored = True
 
-    temperature: float = 1.0
-
-    def __post_init__(self):
-        _positive(temperature=self.temperature)
+    temperature: Positive = 1.0
 
     def values(
         self, own: jax.Array, every: Every | None, batch: Arrays, factor: jax.Array | float

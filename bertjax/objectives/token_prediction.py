@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
+from bertjax.base.limits import Weight, check_limits
 from bertjax.data.examples.layout import SINGLE_SPANS, TextLayout
 from bertjax.data.examples.masking import MaskingRule
 from bertjax.data.examples.packed_layout import PACKED_DOCUMENTS
@@ -45,8 +46,8 @@ class TokenPrediction(PretrainingObjective):
     """
 
     text: str = "spans"
-    z_loss: float = 0.0
-    focal: float = 0.0
+    z_loss: Weight = 0.0
+    focal: Weight = 0.0
 
     columns: ClassVar[tuple[str, ...]] = ("mlm_loss", "mlm_perplexity", "mlm_accuracy")
     headline, accuracy = "mlm_loss", "mlm_accuracy"
@@ -67,9 +68,8 @@ class TokenPrediction(PretrainingObjective):
     def __post_init__(self):
         if self.text not in self.layouts:
             raise ValueError(f"text={self.text!r}: must be one of {', '.join(self.layouts)}")
-        if not self.z_loss >= 0:
-            raise ValueError(f"z_loss={self.z_loss}: must not be negative")
-        if not (self.focal == 0 or self.focal >= 1):  # below 1, a token with p = 1 has no gradient
+        check_limits(self)
+        if 0 < self.focal < 1:  # below 1, a token with p = 1 has no gradient
             raise ValueError(f"focal={self.focal}: must be 0, or at least 1")
 
     @property

@@ -10,11 +10,10 @@ import re
 import select
 import signal
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from logging import Formatter, LogRecord
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from absl import app, flags, logging
 
@@ -51,16 +50,33 @@ def DEFINE_config() -> flags.FlagHolder:
 
     A key that the file lacks may be given, too: the recipe knows all keys.
     """
-    from ml_collections import config_flags
+    from ml_collections.config_flags import config_flags
 
-    return config_flags.DEFINE_config_file(
+    class Parser(config_flags.ConfigFileFlagParser):
+        def parse(self, path: str) -> Any:
+            try:
+                config = super().parse(path)
+                getattr(config, "get", None)  # raises if the file is missing
+            except Exception as error:
+                made_a_text = isinstance(error, TypeError | ValueError)  # by the parser above
+                raised = (error.__context__ if made_a_text else None) or error
+                raise _RaisedByFile from _wrong_in_config(path, raised) or raised
+            return config
+
+    defined = config_flags.DEFINE_config_file(
         "config",
         None,
         "A file such as those of configs/, or the name of one. --config.KEY=VALUE changes a value, "
-        "as --config.seed=7.",
+        "as --config.seed=7; with --help, all keys are listed.",
         lock_config=False,
         accept_new_attributes=True,
     )
+    flags.FLAGS["config"].parser = Parser("config", lock_config=False)
+    return defined
+
+
+class _RaisedByFile(Exception):
+    """The file of --config has raised its cause. Of a ValueError, absl would make a wrong flag."""
 
 
 def run(main: Callable[[list[str]], int | None], names: str = "") -> NoReturn:
@@ -138,14 +154,18 @@ def _parsed(argv: Sequence[str]) -> list[str]:
     try:
         return flags.FLAGS(argv)
     except SystemExit:  # after --help, with 1
+        if "config" in flags.FLAGS and flags.FLAGS["config"].value is not None:
+            from bertjax.programs import config_page
+
+            print("\n" + config_page.text(flags.FLAGS["config"].value), flush=True)
         sys.exit()
+    except _RaisedByFile as error:
+        assert error.__cause__
+        raise error.__cause__ from None
     except flags.Error as error:
-        # config_flags converts the exception of a config file to text, which absl reports as a
-        # wrong flag.
-        raised = error.__context__ and error.__context__.__context__
-        if raised and _config_of(raised):
-            raise raised from None
         raise InputError(_wrong_flag(error)) from error
+    except (LookupError, AttributeError) as error:  # of ml_collections, which looks up --config.KEY
+        raise InputError(f"--config has no such key: {error}") from error
 
 
 def _config_first(argv: Sequence[str]) -> list[str]:
@@ -254,40 +274,21 @@ def _for_the_user(error: Exception) -> str | None:
 
         if is_out_of_memory(error):
             return out_of_memory(error)
-    # config_flags raises plain exceptions for a missing file and an unknown key. Their tracebacks
-    # distinguish them from a bug in a config file.
-    frames = [f.f_globals["__name__"] for f, _ in traceback.walk_tb(error.__traceback__)]
-    if frames[-1] == "ml_collections.config_flags.config_flags" and isinstance(error, OSError):
-        return f"--config: {error}"
-    if "ml_collections.config_flags.config_path" in frames:
-        while isinstance(error.args[0], Exception):  # an AttributeError around a KeyError
-            error = error.args[0]
-        return f"--config has no such key: {error.args[0]}"
-    if config := _config_of(error):
-        return _wrong_in_config(config, error, by_its_caller="config_flags" in frames[-1])
     return None
 
 
-def _config_of(error: BaseException) -> str | None:
-    """The --config whose file raised an error, or could not be run; None for other errors."""
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        if frame.f_code.co_qualname == "ConfigFileFlagParser.parse":
-            return frame.f_locals["path"]
-    return None
-
-
-def _wrong_in_config(config: str, error: Exception, by_its_caller: bool) -> str | None:
-    """The message if a file is not a config; None if it is a config with a bug.
-
-    Args:
-      by_its_caller: whether the caller of the file raised the error, and not the file's own code.
-    """
+def _wrong_in_config(config: str, error: BaseException) -> InputError | None:
+    """The error if a file is not a config; None if it is a config with a bug."""
     file, colon, _ = config.partition(":")
     if isinstance(error, SyntaxError):
-        return f"--config={config}: {error.filename}, line {error.lineno}: {error.msg}: correct it"
-    if isinstance(error, AttributeError) and by_its_caller:
-        return f"--config={config}: no get_config() in {file}: take a file like those in configs/"
-    if isinstance(error, TypeError) and by_its_caller:
+        place = f"{error.filename}, line {error.lineno}"
+        return InputError(f"--config={config}: {place}: {error.msg}: correct it")
+    if isinstance(error, OSError):
+        return InputError(f"--config: {error}")
+    if isinstance(error, AttributeError) and error.name == "get_config":
+        what = f"no get_config() in {file}"
+        return InputError(f"--config={config}: {what}: take a file like those in configs/")
+    if isinstance(error, TypeError) and re.match(r"get_config\(\) (takes|missing) ", str(error)):
         cure = f"write --config={file}" if colon else f"write --config={file}:WORD"
-        return f"--config={config}: {error}: {cure}"
+        return InputError(f"--config={config}: {error}: {cure}")
     return None

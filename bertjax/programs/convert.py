@@ -21,9 +21,11 @@ from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.serving import write_serving
 from bertjax.interop.tokenizer_files import differences
+from bertjax.runs.fine_tuning.recipe import TaskRecipe
 from bertjax.runs.pretrained_run import LoadedRun
+from bertjax.runs.read import flat, free_keys
+from bertjax.runs.recipe import Recipe
 from bertjax.runs.run_folder import EVALUATION_FILE, read_results
-from bertjax.runs.sections import flat
 from bertjax.runs.source import PretrainedRun, TasksRun, TunedRun, open_model, open_source
 from bertjax.tasks.multi_label import THRESHOLDS
 from bertjax.training.journal import HELDOUT, read_metrics
@@ -31,15 +33,9 @@ from bertjax.training.model import Params
 
 HUGGING_FACE, ONNX, SERVING, ELMO = TARGETS = "hf:", "onnx:", "stablehlo:", "elmo:"  # of a target
 
-# Keys of a config that a card leaves out: where the run ran, and how often it logged. A card names
-# the corpus without its path.
-_NOT_THE_RECIPE = (
-    *("corpus", "init_from", "decay_from", "mesh", "layout", "dry_run", "intervals"),
-    *("eval_batch_size",),
-    *("keep_checkpoints", "keep_checkpoint_every", "tracker"),
-    *("data", "grid", "batch_tokens"),  # of fine-tuning; the card has the grid's chosen values
-    "bilstm",  # a model that has one gets no card
-)
+# What a card leaves out besides the keys that do not change what is computed: it names the weights
+# without their path, and a model with a BiLSTM gets no card.
+_NOT_THE_RECIPE = {"init_from", "decay_from", "bilstm"}
 
 _PROOF = "Greatest difference of outputs, before and after"
 _INT8 = "Changed by 8 bits, of random texts of 8 to 61 tokens"
@@ -284,10 +280,11 @@ def _history_of_fine_tuning(
 
 def _recipe(plain: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a config that decides what is learned."""
+    left_out = {*free_keys(Recipe), *free_keys(TaskRecipe), *_NOT_THE_RECIPE}
     return {
         key: value
         for key, value in flat(plain).items()
-        if not {key.split(".")[0], key.split(".")[-1]} & set(_NOT_THE_RECIPE)
+        if not {key, key.split(".")[0], key.split(".")[-1]} & left_out
     }
 
 

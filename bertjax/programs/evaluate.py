@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from bertjax.base.cloud_storage import checked_path
 from bertjax.base.errors import InputError
 from bertjax.base.files import write_json
-from bertjax.base.validation import check_numbers
+from bertjax.base.limits import Many, check
 from bertjax.data.corpus.store import HELDOUT, TokenStore
 from bertjax.objectives.objective import PretrainingObjective
 from bertjax.runs.assembly import held_out_examples
@@ -34,7 +34,7 @@ def run(model: str, corpus: str | None, batches: int) -> dict[str, dict[str, flo
     Raises:
       InputError: no such run, a corpus of another tokenizer, or too many batches.
     """
-    check_numbers("--batches", batches)
+    check("--batches", batches, Many)
     folder = checked_path(source_of(model)[0], write=True)
     loaded = load_run(model)
     recipe, objective = loaded.recipe, loaded.objective

@@ -10,7 +10,7 @@ from bertjax.programs import (
     finetune_task,
 )
 from bertjax.runs.contrastive.recipe import is_similarity
-from bertjax.runs.sections import plain_config
+from bertjax.runs.read import plain_config
 
 
 def run(config: Any, workdir: str, hosts: int | None = None, chips: int | None = None) -> int:

@@ -14,7 +14,7 @@ from bertjax.inference.features import activations
 from bertjax.runs.fine_tuning.best_model import BestModel
 from bertjax.runs.fine_tuning.data import TaskData, digest, read_examples
 from bertjax.runs.fine_tuning.feature_tagger import Tagger, read_tagger, write_tagger
-from bertjax.runs.fine_tuning.job import FREE, begin, facts
+from bertjax.runs.fine_tuning.job import begin, facts
 from bertjax.runs.fine_tuning.recipe import TaskRecipe
 from bertjax.runs.fine_tuning.search import Search
 from bertjax.runs.fine_tuning.task_family import about_task
@@ -51,7 +51,7 @@ def run(config: Any, workdir: str, hosts: int | None = None, chips: int | None =
     check_programs(hosts)
     check_devices(chips)
     with raise_together():
-        recipe, folder = begin(config, workdir, free=(*FREE, "features.choices"))
+        recipe, folder = begin(config, workdir)
         features, family = recipe.features, recipe.task.family
         assert features  # `finetune.run` chooses this program by them
         if not isinstance(family, Tagging):

@@ -60,7 +60,7 @@ def read_evaluations(recipe: SimilarityRecipe) -> list[Evaluation]:
     Raises:
       InputError: a file has an error.
     """
-    names = recipe.dev or [f"{PAIRS}:{name}" for name, _ in recipe.data if has_dev(name)]
+    names = recipe.dev or [f"{PAIRS}:{name}" for name, _ in recipe.sources if has_dev(name)]
     return [read_evaluation(name, recipe.columns) for name in names]
 
 

@@ -15,7 +15,8 @@ from typing import Any
 
 from bertjax.base.errors import InputError
 from bertjax.base.files import exclusive, local_folder, read_json, write_json
-from bertjax.base.validation import check_numbers, record
+from bertjax.base.limits import Pieces, Workers, check
+from bertjax.base.validation import record
 from bertjax.data.corpus import cleaning
 from bertjax.data.corpus.build import build_store, build_store_with_beam, read_shards
 from bertjax.data.corpus.filters import open_cleaning
@@ -126,7 +127,7 @@ def run(
         runner=(runner, RUNNERS),
     )
     _check_numbers(held_out, workers)
-    check_numbers("--learn_vocabulary", learn_vocabulary)
+    check("--learn_vocabulary", learn_vocabulary, Pieces | None)
     if beam_options and runner != "beam":
         raise InputError(
             f"--beam_option={beam_options[0]}: works only with --runner=beam: add that flag."
@@ -237,9 +238,7 @@ def _check_choices(**chosen: tuple[str, Sequence[str]]) -> None:
 def _check_numbers(held_out: float, workers: int) -> None:
     if not 0 <= held_out < 1:
         raise InputError(f"--held_out={held_out}: a fraction of the documents, from 0 to below 1.")
-    if workers < 1:
-        raise InputError(f"--workers={workers}: at least one process is needed.")
-    check_numbers("--workers", workers)
+    check("--workers", workers, Workers)
 
 
 def _check_output(output: Path) -> None:

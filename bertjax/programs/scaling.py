@@ -10,9 +10,9 @@ from bertjax.base.files import check_json_output, write_json
 from bertjax.lab.studies.files import read_config_file
 from bertjax.lab.studies.ladder import described, draw, lead, parameters, read_run
 from bertjax.lab.studies.scaling_law import Run
+from bertjax.runs.read import flat
 from bertjax.runs.recipe import PAPER_VOCABULARY, Recipe
 from bertjax.runs.run_folder import read_config
-from bertjax.runs.sections import flat
 
 
 def run(

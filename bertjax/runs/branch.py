@@ -6,10 +6,11 @@ moments, batches and dropout.
 """
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from bertjax.base.errors import InputError
+from bertjax.runs.read import free_keys
 from bertjax.runs.recipe import Recipe, phase_keys
 from bertjax.runs.run_folder import (
     checkpoints_folder,
@@ -25,14 +26,13 @@ from bertjax.training.loop import Trainer, Window
 from bertjax.training.state import TrainState
 
 
-def branch_config(recipe: Recipe, workdir: str, free: Sequence[str]) -> dict[str, Any]:
+def branch_config(recipe: Recipe, workdir: str) -> dict[str, Any]:
     """The whole config of a branch.
 
     Args:
       recipe: that of the other run's config, with `decay_from` and the new `optimizer.decay_steps`.
       workdir: the folder of the new run. Once begun, the run keeps the checkpoint that it has begun
         with, and no longer needs the other run.
-      free: the keys, or parts of them, that may differ from the other run's.
 
     Returns:
       `recipe.plain` with the step in `decay_from`. The steps of the run end where the rate has
@@ -54,7 +54,7 @@ def branch_config(recipe: Recipe, workdir: str, free: Sequence[str]) -> dict[str
         raise InputError(f"config.decay_from={run}: a run of fine-tuning: name one of pre-training")
     theirs = Recipe.from_config(config)
     plain = _with_sizes_of(config, recipe.plain)
-    free = (*free, "decay_from", "decay_steps")
+    free = (*free_keys(Recipe), "decay_from", "decay_steps")
     if difference := config_difference(config, plain, free, Recipe.from_config):
         raise InputError(
             f"config.decay_from={run}: that run has another config: {difference}: give the config "

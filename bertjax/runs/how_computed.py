@@ -8,8 +8,8 @@ import jax
 
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.encoders.spec import TransformerSpec
+from bertjax.runs.read import Config, plain_config
 from bertjax.runs.run_folder import recorded_config
-from bertjax.runs.sections import Config, plain_config
 from bertjax.training.hardware import AUTO, dtype_in_words, resolved
 from bertjax.training.sharding.placement import Placement
 

@@ -19,8 +19,8 @@ from bertjax.models.encoders.computation import determined
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.encoders.registry import ENCODERS
 from bertjax.models.encoders.storage import from_plain
+from bertjax.runs.read import about_config
 from bertjax.runs.recipe import Recipe, phase_keys
-from bertjax.runs.sections import about_config
 from bertjax.runs.source import open_model
 from bertjax.text.characters import Characters
 from bertjax.text.extension import extends
@@ -44,7 +44,8 @@ def with_weights(recipe: Recipe, given: Mapping[str, Pretrained]) -> dict[str, A
         with about_config(f"init_from.{part}"):
             settings |= recipe.objective.settings_of(part, each.spec)
     if settings:
-        plain["objective"] = _section(plain["objective"]) | settings
+        objective = plain.get("objective", recipe.objective.name)
+        plain["objective"] = _section(objective) | settings
         for key in phase_keys(plain):
             if own := plain[key].get("objective"):
                 plain[key] = {**plain[key], "objective": _section(own) | settings}

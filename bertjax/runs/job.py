@@ -29,6 +29,7 @@ from bertjax.runs.initialize import (
     open_sources,
     with_weights,
 )
+from bertjax.runs.read import Config, about_config, flat, free_keys
 from bertjax.runs.recipe import Recipe
 from bertjax.runs.run import Run
 from bertjax.runs.run_folder import (
@@ -38,7 +39,6 @@ from bertjax.runs.run_folder import (
     recorded_config,
     source_of,
 )
-from bertjax.runs.sections import Config, about_config, flat
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.checkpoint import newest_metadata, saved_steps
 from bertjax.training.journal import copy_lines
@@ -47,14 +47,6 @@ from bertjax.training.sharding.hosts import host_index
 from bertjax.training.state import TrainState
 from bertjax.training.trackers import check_tracker
 from bertjax.training.verdict import Health
-
-# The keys that may differ when a run goes on: where it runs, where its corpus lies (with the same
-# text), and how often it logs, evaluates and saves. They do not change what it computes.
-FREE = (
-    *("mesh", "layout", "dry_run", "corpus", "intervals", "eval_batch_size"),
-    *("keep_checkpoints", "keep_checkpoint_every", "tracker"),
-    "model.attention",  # all implementations compute the same, with the same dropout
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +88,7 @@ class Job:
         recipe, tokenizer, given = _recipe_and_weights(config, workdir)
         check_tracker(recipe.tracker)
         folder = checked_path(workdir, write=True)
-        check_same_config(folder, recipe.plain, FREE, Recipe.from_config)
+        check_same_config(folder, recipe.plain, free_keys(Recipe), Recipe.from_config)
         identity = tokenizer.identity
         if (folder / "config.json").exists() and Tokenizer.open(folder).identity != identity:
             raise InputError(
@@ -278,10 +270,12 @@ def _recipe_and_weights(
     given = open_sources(recipe, tokenizer, begun=bool(recipe.decay_from or begun))
     plain = with_weights(recipe, given)
     if recipe.decay_from:
-        plain = branch_config(dataclasses.replace(recipe, plain=plain), workdir, FREE)
+        plain = branch_config(dataclasses.replace(recipe, plain=plain), workdir)
     elif begun:
         plain["model"] = begun["model"]
-    return Recipe.from_config(plain), tokenizer, given
+    if plain != recipe.plain:
+        recipe = Recipe.from_config(plain)
+    return recipe, tokenizer, given
 
 
 def _begun_within(folder: str | Path, recipe: Recipe) -> int | None:

@@ -3,21 +3,33 @@
 import dataclasses
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 
 from bertjax.base.errors import InputError
+from bertjax.base.limits import (
+    Count,
+    CountOrNone,
+    Free,
+    Key,
+    Many,
+    Names,
+    PositiveShare,
+    Rate,
+    Share,
+)
 from bertjax.base.validation import converted
 from bertjax.data.examples.batches import ExampleSpec
 from bertjax.data.examples.masking import MaskingRule
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.encoders.registry import ENCODERS
+from bertjax.objectives.masked_lm import MaskedLMNextSentence
 from bertjax.objectives.objective import PretrainingObjective
 from bertjax.objectives.registry import OBJECTIVES
 from bertjax.objectives.token_prediction import PACKED
 from bertjax.runs.budget import Budget
-from bertjax.runs.sections import Config, about_config, build, plain_config
+from bertjax.runs.read import Config, OneOf, about_config, plain_config, read
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.loop import Intervals
 from bertjax.training.optimizers.schedule import Schedule, make_schedule
@@ -28,6 +40,14 @@ from bertjax.training.sharding.rules import sharding_layout
 PAPER_VOCABULARY = 30_522  # pieces; for a config without a corpus
 
 
+# What a section `model` has: the fields of a family's spec, and "size", the name of some of them.
+ModelSection = Annotated[
+    Mapping[str, Any],
+    OneOf("encoder", {name: each.spec for name, each in ENCODERS.items()}, later=True),
+]
+ObjectiveSection = Annotated[PretrainingObjective, OneOf("name", OBJECTIVES, alone=True)]
+
+
 @dataclasses.dataclass(frozen=True)
 class PhaseSpec:
     """One phase of a run (section A.2).
@@ -35,29 +55,26 @@ class PhaseSpec:
     Attributes:
       objective: what it minimizes: config.objective, if it has none of its own.
       share: the share of the run's steps; the shares of all phases sum to 1.
-      length: S.
+      length: S, the tokens of a row.
       batch_size: sequences of one update, over all devices.
       accumulate: the microbatches of an update.
       masking: the rule of masking: config.masking, with the fields that the phase sets itself.
-      corpus: the text that it reads; (): that of config.corpus.
-      model: fields of the model's spec that this phase computes with (`EncoderSpec.phase_fields`).
+      corpus: the text that it reads; "": that of config.corpus.
+      model: fields of the model's spec that this phase computes with (`EncoderSpec.phase_fields`):
+        --config.phase_2.model.remat=layer.
     """
 
-    objective: PretrainingObjective
-    share: float
-    length: int
-    batch_size: int
-    accumulate: int = 1
+    objective: ObjectiveSection
+    share: Share
+    length: Count
+    batch_size: Many
+    accumulate: Count = 1
     masking: MaskingRule = MaskingRule()
-    corpus: tuple[str, ...] = ()
+    corpus: Free[Names] = ()
     model: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
-        if not 0 <= self.share <= 1:
-            raise ValueError(f"share={self.share}: must be in [0, 1]")
-        if self.length < 1:
-            raise ValueError(f"length={self.length}: must be at least 1")
-        if self.batch_size < 1 or self.accumulate < 1 or self.batch_size % self.accumulate:
+        if self.batch_size % self.accumulate:
             raise ValueError(
                 f"batch_size={self.batch_size} does not divide into "
                 f"accumulate={self.accumulate} parts"
@@ -69,34 +86,80 @@ class PhaseSpec:
         return self.batch_size * self.length
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A checked config. `plain` is the config as nested dicts, as config.json holds it."""
+    """A checked config of pre-training; the defaults are the paper's.
 
-    plain: Mapping[str, Any] = dataclasses.field(compare=False)
-    corpus: tuple[str, ...]
-    objective: PretrainingObjective
-    seed: int
-    total_steps: int
-    phases: tuple[PhaseSpec, ...]
-    model: Mapping[str, Any]
-    optimizer: OptimizerSpec
-    masking: MaskingRule
-    short_probability: float
-    mesh: MeshSpec
-    layout: str
-    intervals: Intervals
-    eval_batch_size: int
-    keep_checkpoints: int
-    keep_checkpoint_every: int
-    ema: float = 0.0
+    Attributes:
+      plain: the config as nested dicts, as config.json holds it.
+      corpus: the DIR of launch/prepare_corpus.py; several are given as "DIR@0.7,DIR@0.3".
+      language_alpha: languages are drawn by their tokens to this power: below 1, those with little
+        text come more often (XLM: 0.7, XLM-R: 0.3). Then all sources of the corpus name their
+        language.
+      init_from: weights to start from: RUN, hf:FOLDER, hf:NAME or tf1:FOLDER; or SOURCE#0,2,4 for
+        some layers. The model gets their sizes. For a model of several parts, a section with a
+        source for each.
+      exchange_vocabulary: whether those weights get the corpus's vocabulary, whatever it is: the
+        row of a piece is the mean of its old pieces' rows. A vocabulary with more pieces behind
+        theirs needs no flag.
+      decay_from: another run whose rate is constant (schedule "wsd"), as RUN or RUN@STEP: this run
+        goes on from its checkpoint in a folder of its own, with a rate that falls for
+        optimizer.decay_steps.
+      seed: determines the fresh parameters, the order of the text, spans, masks and dropout.
+      objective: "masked_lm_next_sentence"; Table 5's "masked_lm" and "left_to_right"; "hybrid",
+        "electra", "permutation", "both_directions" or "distillation". With settings it is a
+        section: dict(name="masked_lm", focal=1.0).
+      packed: whether a row has several documents, each of which sees only itself, and almost no
+        padding. It needs an objective that can have them ("masked_lm", ...), and
+        short_probability=0.
+      masking: which tokens are predicted, in held-out text and in each phase that says nothing
+        else.
+      short_probability: the share of examples with a random shorter length.
+      total_steps: the updates of all phases.
+      budget: the most that the run may cost: "20min" or "3h" on this machine, "80e6tokens" or
+        "1e17flops". When it begins, total_steps, the warm-up and the decay are scaled to that. ""
+        means no budget.
+      phases: phase_1, phase_2 and so on: any number, each with its share of the steps.
+      model: a family of `bertjax.models.encoders.registry`, one of its sizes, and the fields of its
+        spec: what is computed, and how.
+      optimizer: the optimizer, and the schedule of its rate.
+      ema: the decay of a moving average of the parameters (EMA). The average is evaluated, exported
+        and fine-tuned in place of the parameters. 0 means no average.
+      layout: where the parameters lie: a layout of `bertjax.training.sharding.rules`.
+      mesh: the devices, data x model.
+      intervals: steps between lines of metrics, evaluations and checkpoints.
+      eval_batch_size: sequences of a batch of an evaluation, over all devices.
+      keep_checkpoints: how many of the newest checkpoints to keep.
+      keep_checkpoint_every: checkpoints at multiples of so many steps are kept, too; 0: none.
+      tracker: gets the metrics, too: "wandb", "mlflow" or "trackio". "" means none.
+      dry_run: whether to do only one update and one evaluation of each phase, and to write nothing.
+    """
+
+    plain: Annotated[Mapping[str, Any], Key()] = dataclasses.field(compare=False)
+    corpus: Free[Names] = ()
+    language_alpha: PositiveShare = 1.0
     init_from: str | Mapping[str, str] = ""
     exchange_vocabulary: bool = False
-    packed: bool = False
     decay_from: str = ""
+    seed: int = 0
+    objective: ObjectiveSection = MaskedLMNextSentence()
+    packed: bool = False
+    masking: MaskingRule = MaskingRule()
+    short_probability: float = 0.1
+    total_steps: Count = 1_000_000
     budget: str = ""
-    language_alpha: float = 1.0
-    tracker: str = ""
+    phases: Annotated[tuple[PhaseSpec, ...], Key(("phase_1", "phase_2"))]
+    model: ModelSection
+    optimizer: OptimizerSpec = OptimizerSpec()
+    ema: Rate = 0.0
+    layout: Free[str] = "data"
+    mesh: Free[MeshSpec] = MeshSpec()
+    intervals: Free[Intervals] = Intervals()
+    eval_batch_size: Free[Many] = 256
+    keep_checkpoints: Free[Count] = 3
+    keep_checkpoint_every: Free[CountOrNone] = 0
+    tracker: Free[str] = ""
+    dry_run: Free[bool] = False
 
     @classmethod
     def from_config(cls, config: Config) -> "Recipe":
@@ -106,36 +169,20 @@ class Recipe:
           InputError: a key is unknown or missing, or a value does not fit; the message names it.
         """
         plain = plain_config(config)
-        fields = dict(plain)
-        fields.pop("dry_run", None)
-        sections = dict(
-            optimizer=OptimizerSpec, masking=MaskingRule, mesh=MeshSpec, intervals=Intervals
-        )
-        for key, section in sections.items():
-            fields[key] = build(key, section, fields.get(key, {}))
-        fields["corpus"] = _corpora(fields.get("corpus", ""))
-        numbered = phase_keys(fields)
-        masking = plain.get("masking", {})
-        packed = fields.get("packed", False)
-        whole = fields["objective"] = _objective("objective", fields.get("objective"), packed)
+        fields, packed = dict(plain), plain.get("packed", False)
+        masking = read(MaskingRule, plain.get("masking", {}), "config.masking")
+        name = fields.get("objective", MaskedLMNextSentence.name)
+        whole = fields["objective"] = _objective("objective", name, packed)
         fields["phases"] = tuple(
-            _build_phase(key, fields.pop(key), masking, whole, packed) for key in numbered
+            _phase(key, fields.pop(key), masking, whole, packed) for key in phase_keys(plain)
         )
-        recipe = build("", cls, fields | dict(plain=plain))
+        recipe = read(cls, fields | dict(masking=masking, plain=plain))
         recipe._check()
         return recipe
 
     def _check(self) -> None:
         if abs(sum(phase.share for phase in self.phases) - 1) > 1e-6:
             raise InputError("config: the shares of the phases must sum to 1")
-        least = dict(total_steps=1, eval_batch_size=1, keep_checkpoints=1, keep_checkpoint_every=0)
-        for name, value in least.items():
-            if getattr(self, name) < value:
-                raise InputError(f"config.{name}={getattr(self, name)}: must be at least {value}")
-        if not 0 <= self.ema < 1:
-            raise InputError(f"config.ema={self.ema}: must be in [0, 1)")
-        if not 0 < self.language_alpha <= 1:
-            raise InputError(f"config.language_alpha={self.language_alpha}: must be in (0, 1]")
         if self.budget:
             with about_config():
                 Budget.of(self.budget)
@@ -232,7 +279,7 @@ class Recipe:
                         f"config.{section}.{name}: must be the same in all phases; those of this "
                         f"encoder's fields that a phase may change: {which}"
                     )
-            now = build(section, type(spec), dataclasses.asdict(spec) | dict(phase.model))
+            now = read(type(spec), phase.model, f"config.{section}", spec)
             changed = [
                 name for name in spec.phase_fields if getattr(before, name) != getattr(now, name)
             ]
@@ -265,22 +312,21 @@ class Recipe:
         Args:
           pad_id: the id of its padding, where positions begin in some families; None: the default.
         """
-        fields = {"vocab_size": vocab_size} | dict(self.model)
+        fields = dict(self.model)
         name = fields.pop("encoder", None)
+        size = converted(fields.pop("size", ""), str, "config.model.size")
         if name not in tuple(ENCODERS):
             choices = ", ".join(ENCODERS)
             raise InputError(f"config.model.encoder={name!r}: must be one of {choices}")
         family = ENCODERS[name]
-        given = {"causal": self.objective.causal, "pad_token_id": pad_id}
+        given = dict(vocab_size=vocab_size, causal=self.objective.causal, pad_token_id=pad_id)
         known = [field.name for field in dataclasses.fields(family.spec)]
-        fields = {
-            key: value for key, value in given.items() if key in known and value is not None
-        } | fields
-        if "size" in fields:
+        given = {key: value for key, value in given.items() if key in known and value is not None}
+        fields = given | fields
+        if size:
             with about_config("model"):
-                named = family.spec.named(converted(fields.pop("size"), str, "config.model.size"))
-            fields = dataclasses.asdict(named) | fields
-        spec = build("model", family.spec, fields)
+                named = family.spec.named(size)
+        spec = read(family.spec, fields, "config.model", named if size else None)
         if spec.vocab_size < vocab_size and not family.reads_characters:
             raise InputError(
                 f"config.model.vocab_size={spec.vocab_size} is less than the {vocab_size} pieces "
@@ -384,52 +430,31 @@ def _parameters(objective: PretrainingObjective, spec: EncoderSpec) -> Any:
 
 def _objective(key: str, section: Any, packed: bool) -> PretrainingObjective:
     """The objective of a section, or of a name alone."""
+    place = f"config.{key}"
     settings = {"name": section} if isinstance(section, str) else section
-    settings = converted(settings, dict, f"config.{key}")
-    name = settings.pop("name", None)
-    if name not in tuple(OBJECTIVES):
-        raise InputError(f"config.{key}={name!r}: must be one of {', '.join(OBJECTIVES)}")
-    objective = OBJECTIVES[name]
-    if packed:
+    settings = converted(settings, dict, place)
+    objective = OBJECTIVES.get(str(settings.get("name")))
+    if packed and objective:
         if PACKED not in objective.layouts:
             choices = [name for name, each in OBJECTIVES.items() if PACKED in each.layouts]
             raise InputError(
-                f"config.packed=True: {key}={name!r} cannot have packed documents: set "
+                f"config.packed=True: {key}={objective.name!r} cannot have packed documents: set "
                 f"packed=False, or {key} to one of {', '.join(choices)}"
             )
         if settings.setdefault("text", PACKED) != PACKED:
             raise InputError(
-                f"config.packed=True and config.{key}.text={settings['text']!r}: leave one out"
+                f"config.packed=True and {place}.text={settings['text']!r}: leave one out"
             )
-    return build(key, objective, settings)
+    return read(ObjectiveSection, settings, place)
 
 
-def _corpora(names: Any) -> tuple[str, ...]:
-    """("a@0.7", "b@0.3") from "a@0.7,b@0.3"."""
-    return tuple(filter(None, (name.strip() for name in str(names).split(","))))
-
-
-def _build_phase(
-    key: str,
-    section: Any,
-    masking: Mapping[str, Any],
-    objective: PretrainingObjective,
-    packed: bool,
+def _phase(
+    key: str, section: Any, masking: MaskingRule, objective: PretrainingObjective, packed: bool
 ) -> PhaseSpec:
-    """A phase of the config.
-
-    Args:
-      masking: the fields of masking that its section may lack.
-      objective: the objective of a section without one.
-      packed: the config's.
-    """
-    section = converted(section, dict, f"config.{key}")
-    rule = converted(section.get("masking", {}), dict, f"config.{key}.masking")
+    """A phase of the config, with what its section leaves to the whole config's."""
+    place = f"config.{key}"
+    section = converted(section, dict, place)
     if section.get("objective"):
         objective = _objective(f"{key}.objective", section["objective"], packed)
-    own = dict(
-        objective=objective,
-        masking=build(f"{key}.masking", MaskingRule, {**masking, **rule}),
-        corpus=_corpora(section.get("corpus", "")),
-    )
-    return build(key, PhaseSpec, {**section, **own})
+    masking = read(MaskingRule, section.get("masking", {}), f"{place}.masking", masking)
+    return read(PhaseSpec, {**section, "objective": objective, "masking": masking}, place)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from bertjax.runs.read import flat
 from bertjax.runs.run_folder import checkpoints_of
-from bertjax.runs.sections import flat
 from bertjax.training.journal import Journal
 from bertjax.training.loop import Course, Trainer, Window, last_line
 from bertjax.training.sharding.hosts import host_index, raise_together

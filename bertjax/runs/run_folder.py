@@ -11,7 +11,7 @@ from bertjax.base.files import read_json
 from bertjax.base.validation import record
 from bertjax.data.corpus.manifest import is_corpus
 from bertjax.models.encoders.renames import ALL_RENAMES
-from bertjax.runs.sections import flat, without
+from bertjax.runs.read import flat, without
 from bertjax.training.checkpoint import Checkpoints, newest_metadata
 from bertjax.training.journal import METRICS_FILE
 

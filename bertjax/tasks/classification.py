@@ -174,12 +174,6 @@ def check_answers(steps: int, step_dropout: float, without_pairs: str) -> None:
     Raises:
       ValueError: a value is not possible, or not for this task.
     """
-    if steps < 0:
-        raise ValueError(
-            f"answer_steps={steps}: must be 1 or more, or 0 for a task without an answer network"
-        )
-    if not 0 <= step_dropout < 1:
-        raise ValueError(f"answer_dropout={step_dropout}: must be in [0, 1)")
     if steps and without_pairs:
         raise ValueError(
             f"answer_steps={steps}: an answer network reads pairs of texts that have a class, and "

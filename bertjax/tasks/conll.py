@@ -14,6 +14,7 @@ from typing import Any
 
 from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write
+from bertjax.base.limits import Free
 from bertjax.data.corpus import tfds
 from bertjax.tasks import official_files
 from bertjax.tasks.entity_scores import OUTSIDE, accuracy, entity_scores, iob2, is_entity_tag
@@ -51,7 +52,7 @@ class Conll(Task):
       crf: whether the tags of a sentence depend on each other (`bertjax.models.heads.crf`).
     """
 
-    data: str
+    data: Free[str]
     train: str = ""
     dev: str = ""
     test: str = ""

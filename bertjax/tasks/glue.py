@@ -11,6 +11,7 @@ import numpy as np
 
 from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write
+from bertjax.base.limits import FewOrNone, Free, Rate, check_limits
 from bertjax.base.validation import real
 from bertjax.data.corpus import tfds
 from bertjax.tasks import official_files, scores
@@ -114,16 +115,17 @@ class Glue(Task):
       ValueError: see `check_answers`.
     """
 
-    data: str
+    data: Free[str]
     name: str
-    answer_steps: int = 0
-    answer_dropout: float = STEP_DROPOUT
+    answer_steps: FewOrNone = 0
+    answer_dropout: Rate = STEP_DROPOUT
 
     def __post_init__(self):
         if self.name not in SETS:
             raise InputError(
                 f"config.task.name={self.name!r}: must be one of {', '.join(SETS)}, or all"
             )
+        check_limits(self)
         of_pairs = self._set.classes and len(self._set.texts) == 2
         check_answers(self.answer_steps, self.answer_dropout, "" if of_pairs else self.name)
 

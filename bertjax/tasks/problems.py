@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bertjax.base.errors import InputError
+from bertjax.base.limits import Count, FewOrNone, Free, Rate
 from bertjax.base.validation import whole
 from bertjax.tasks import scores, squad
 from bertjax.tasks.classification import (
@@ -57,7 +58,7 @@ class Columns:
         of launch/predict.py), of "regression" a number ("value"). "": there is none.
     """
 
-    data: str
+    data: Free[str]
     problem: str = "classification"
     text: str = "text"
     text_b: str = ""
@@ -69,11 +70,11 @@ class Columns:
     context: str = "context"
     answer: str = "answer"
     answer_start: str = ""
-    max_query_length: int = 64
-    stride: int = 128
+    max_query_length: Count = 64
+    stride: Count = 128
     crf: bool = False
-    answer_steps: int = 0
-    answer_dropout: float = STEP_DROPOUT
+    answer_steps: FewOrNone = 0
+    answer_dropout: Rate = STEP_DROPOUT
     soft_label: str = ""
 
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from bertjax.base.errors import InputError
+from bertjax.base.limits import Count, Few, check_limits
 from bertjax.base.progress import tracked
 from bertjax.tasks.encoded import Encoded
 from bertjax.tasks.probabilities import LOGITS, combined, logarithm, softmax
@@ -126,19 +127,17 @@ class QuestionAnswering:
     """
 
     unanswerable: bool = False
-    max_query_length: int = 64
-    stride: int = 128
-    max_answer_length: int = 30
-    n_best: int = 20
+    max_query_length: Count = 64
+    stride: Count = 128
+    max_answer_length: Few = 30
+    n_best: Few = 20
 
     objective: ClassVar[str] = "question_answering"
     fields: ClassVar[tuple[str, ...]] = ("question", "context")
     classes: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self):
-        for name in ("max_query_length", "stride", "max_answer_length", "n_best"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name}={getattr(self, name)}: must be at least 1")
+        check_limits(self)
 
     # ------------------------------------------------------------------------------ encode
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from bertjax.base.errors import InputError
 from bertjax.base.files import write_json
+from bertjax.base.limits import Count, Few, Free
 from bertjax.data.corpus import tfds
 from bertjax.tasks import official_files
 from bertjax.tasks.question_answering import (
@@ -43,14 +44,14 @@ class Squad(Task):
       max_query_length, stride, max_answer_length, n_best: see `QuestionAnswering`.
     """
 
-    data: str
+    data: Free[str]
     version: str = "v1.1"
     train: str = ""
     dev: str = ""
-    max_query_length: int = 64
-    stride: int = 128
-    max_answer_length: int = 30
-    n_best: int = 20
+    max_query_length: Count = 64
+    stride: Count = 128
+    max_answer_length: Few = 30
+    n_best: Few = 20
 
     dev_splits = (DEV,)
     test_splits = ()

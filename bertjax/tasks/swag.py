@@ -11,6 +11,7 @@ import numpy as np
 
 from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write
+from bertjax.base.limits import Free
 from bertjax.data.corpus import tfds
 from bertjax.tasks import official_files, scores
 from bertjax.tasks.choice import Choice, MultipleChoice
@@ -31,7 +32,7 @@ class Swag(Task):
         data set with these columns as features. If it has a feature "idx", that gives the order.
     """
 
-    data: str
+    data: Free[str]
 
     name = "SWAG"
     metric = "accuracy"

@@ -5,10 +5,11 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write
+from bertjax.base.limits import Meta, Positive, PositiveShare, check_limits
 from bertjax.tasks import official_files
 from bertjax.tasks.classification import check_answers
 from bertjax.tasks.problems import BALANCED, DEV, PROBLEMS, Columns, Problem, Taught, Weighted
@@ -46,14 +47,15 @@ class Table(Columns, Task):
     dev: str = ""
     test: str = ""
     class_weights: str = ""
-    focal_gamma: float = 0.0
-    soft_share: float = 0.5
-    temperature: float = 2.0
+    focal_gamma: Annotated[float, Meta(ge=0, le=_MOST_GAMMA)] = 0.0
+    soft_share: PositiveShare = 0.5
+    temperature: Positive = 2.0
 
     name = "table"
     dev_splits = DEV
 
     def __post_init__(self):
+        check_limits(self)
         if self.problem not in PROBLEMS:
             raise InputError(
                 f"config.task.problem={self.problem!r}: must be one of {', '.join(PROBLEMS)}"
@@ -67,19 +69,11 @@ class Table(Columns, Task):
             raise InputError(
                 f"config.task.class_weights={self.class_weights!r:.80}: must be {BALANCED} or empty"
             )
-        if not 0 <= self.focal_gamma <= _MOST_GAMMA:
-            raise InputError(
-                f"config.task.focal_gamma={self.focal_gamma}: must be from 0 to {_MOST_GAMMA}"
-            )
         if self.soft_label and not issubclass(PROBLEMS[self.problem], Taught):
             raise InputError(
                 f"config.task.soft_label={self.soft_label}: {self.problem} cannot learn from a "
                 "teacher's predictions: leave it out"
             )
-        if not 0 < self.soft_share <= 1:
-            raise InputError(f"config.task.soft_share={self.soft_share}: must be in (0, 1]")
-        if not self.temperature > 0:
-            raise InputError(f"config.task.temperature={self.temperature}: must be positive")
         if self.crf and self.problem != "tagging":
             raise InputError(f"config.task.crf=True: {self.problem} has no tags: set it to False")
         of_classes = self.problem == "classification"

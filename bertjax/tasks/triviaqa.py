@@ -16,6 +16,7 @@ from typing import Any, NotRequired
 import numpy as np
 
 from bertjax.base.errors import InputError
+from bertjax.base.limits import Count, Free
 from bertjax.base.progress import tracked
 from bertjax.base.validation import converted, record
 from bertjax.tasks import official_files, squad
@@ -62,9 +63,9 @@ class TriviaQa(Task):
       max_query_length, stride: see `QuestionAnswering`.
     """
 
-    data: str
-    max_query_length: int = 64
-    stride: int = 128
+    data: Free[str]
+    max_query_length: Count = 64
+    stride: Count = 128
 
     name = "TriviaQA-Wiki"
     metric = "f1"

@@ -14,6 +14,7 @@ import jax
 from jax.experimental import multihost_utils
 
 from bertjax.base.errors import InputError, NonFiniteLoss
+from bertjax.base.limits import Count, Many
 from bertjax.base.progress import Progress
 from bertjax.base.signals import STOPPING, catch_signals
 from bertjax.training.checkpoint import Checkpoints
@@ -70,17 +71,19 @@ class Phase:
 
 @dataclasses.dataclass(frozen=True)
 class Intervals:
-    """The steps between log lines, evaluations and checkpoints; the batches of an evaluation."""
+    """The steps between events of a run.
 
-    log: int
-    evaluate: int
-    checkpoint: int
-    eval_batches: int
+    Attributes:
+      log: between lines of metrics.
+      evaluate: between evaluations.
+      checkpoint: between checkpoints.
+      eval_batches: the batches of an evaluation.
+    """
 
-    def __post_init__(self):
-        for field in dataclasses.fields(self):
-            if not getattr(self, field.name) >= 1:
-                raise ValueError(f"{field.name}={getattr(self, field.name)}: must be at least 1")
+    log: Count = 100
+    evaluate: Count = 5_000
+    checkpoint: Count = 5_000
+    eval_batches: Many = 40
 
 
 @dataclasses.dataclass(frozen=True)

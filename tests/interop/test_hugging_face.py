@@ -257,7 +257,7 @@ def test_a_class_of_a_text_read_left_to_right(make_pretrained, tmp_path, archite
         ({"hidden_size": 128.0}, "hidden_size=128.0: expected `int"),
         ({"hidden_size": "128"}, "hidden_size='128': expected `int"),
         ({"vocab_size": True}, "vocab_size=True: expected `int"),
-        ({"layer_norm_eps": float("nan")}, "layer_norm_eps=nan: must be 0, or of a size from"),
+        ({"layer_norm_eps": float("nan")}, "layer_norm_eps=nan: must be at least 0"),
         ({"hidden_dropout_prob": "0.1"}, "hidden_dropout_prob='0.1': expected `float"),
         ({"num_hidden_layers": 10**9}, "num_hidden_layers=10{9}: must be at most 1,000"),
         ({"max_position_embeddings": 10**12}, "max_position_embeddings=10{12}: must be at most"),

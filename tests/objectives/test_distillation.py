@@ -249,8 +249,8 @@ def test_the_teacher_is_frozen_and_computes_as_the_student():
 @pytest.mark.parametrize(
     "settings, message",
     [
-        (dict(temperature=0.0), "temperature=0.0: must be positive"),
-        (dict(mlm_weight=-1.0), "mlm_weight=-1.0: must not be negative"),
+        (dict(temperature=0.0), "temperature=0.0: must be above 0"),
+        (dict(mlm_weight=-1.0), "mlm_weight=-1.0: must be at least 0"),
         (dict(distil_weight=0.0, cosine_weight=0.0), "nothing to learn from a teacher"),
         (dict(teacher=dict(encoder="brt")), r"teacher\.encoder='brt': must be one of bert"),
         (dict(teacher=dict(encoder="bert", dim=3)), r"teacher\.dim: a bert has no such field"),

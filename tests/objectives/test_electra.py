@@ -373,7 +373,7 @@ def test_eight_devices_train_what_one_trains(batch, layout, mesh):
     [
         ({"generator_width": 0.0}, "generator_width=0.0: must be in (0, 1]"),
         ({"generator_layers": 1.5}, "generator_layers=1.5: must be in (0, 1]"),
-        ({"discriminator_weight": 0}, "discriminator_weight=0: must be positive"),
+        ({"discriminator_weight": 0}, "discriminator_weight=0: must be above 0"),
         (
             {"disentangled": True, "shared_embeddings": False},
             "disentangled=True: needs shared_embeddings=True",

@@ -104,10 +104,10 @@ def test_soft_labels_that_are_none(tmp_path, vocabulary, value, message):
     "fields, message",
     [
         (dict(problem="multi_label"), "soft_label=probabilities: multi_label cannot learn from"),
-        (dict(soft_share=0), r"config\.task\.soft_share=0: must be in \(0, 1\]"),
-        (dict(temperature=0), r"config\.task\.temperature=0: must be positive"),
+        (dict(soft_share=0), r"soft_share=0: must be in \(0, 1\]"),
+        (dict(temperature=0), r"temperature=0: must be above 0"),
     ],
 )
 def test_settings_that_are_refused(tmp_path, fields, message):
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(ValueError, match=message):  # InputError is one
         _table(tmp_path, **fields)

@@ -69,7 +69,7 @@ def test_what_predicts_no_next_token_is_refused(tmp_path):
     family.write(tmp_path)
     config = tiny_finetuning("run", tmp_path, task=family.task)
     config.max_length, config.lm_weight = 12, -1.0
-    with pytest.raises(InputError, match="config.lm_weight=-1.0: must not be negative"):
+    with pytest.raises(InputError, match="config.lm_weight=-1.0: must be at least 0"):
         TaskRecipe.from_config(config)
     config.lm_weight, config.model.compute_dtype = 0.5, "float32"
     given = small_gpt(gpt2_tokenizer(tmp_path))

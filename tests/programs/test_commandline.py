@@ -24,7 +24,6 @@ import os
 import threading
 
 from absl import flags
-from ml_collections import config_flags
 
 from bertjax.programs import commandline
 from bertjax.base.errors import InputError
@@ -39,7 +38,7 @@ _FAIL = flags.DEFINE_enum(
 )
 _SIGNAL = flags.DEFINE_integer("signal", None, "that comes while the program is at work")
 _WHERE = flags.DEFINE_enum("where", "", ["", "collector", "c", "taken"], "what that meets")
-_CONFIG = config_flags.DEFINE_config_file("config", None, "the config")
+_CONFIG = commandline.DEFINE_config()
 
 
 def main(argv):
@@ -320,13 +319,12 @@ def test_the_config_comes_first_among_the_flags():
     assert commandline._config_first(given[:3]) == given[:3]
 
 
-@pytest.mark.parametrize("key", ["step", "model.layer", "steps.more"])
-def test_unknown_config_key(folder, key):
-    result = _run(folder, "--config=config.py", f"--config.{key}=7")
+def test_a_key_within_a_number(folder):
+    """Other unknown keys are named by the recipe, which knows those that a file leaves out."""
+    result = _run(folder, "--config=config.py", "--config.steps.more=7")
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr.startswith("error: --config has no such key: ")
-    assert key.rpartition(".")[2] in result.stderr
-    assert result.stderr.count("\n") == 1
+    assert "more" in result.stderr and result.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("override", [[], ["--config.steps=7"]])

@@ -260,7 +260,7 @@ def test_a_small_text_gives_a_smaller_vocabulary(tmp_path, text, capsys):
         ({"runner": "spark"}, "--runner=spark: must be one of local, beam"),
         ({"held_out": 1.0}, "--held_out=1.0: a fraction"),
         ({"held_out": float("nan")}, "--held_out=nan: a fraction"),
-        ({"workers": 0}, "--workers=0: at least one"),
+        ({"workers": 0}, "--workers=0: must be at least 1"),
         ({"workers": 10**9}, "--workers=10{9}: must be at most 10,000"),
         ({"learn_vocabulary": 10**20 - 1}, "--learn_vocabulary=9{20}: must be at most 10,000,000"),
         ({"beam_options": ["--a=b"]}, "--beam_option=--a=b: works only with --runner=beam"),

@@ -92,10 +92,10 @@ OUTSIDE = {
     "matplotlib": ["bertjax/base/figures.py", "bertjax/compile_report/picture.py"],
     "ml_collections": [
         *["configs/*", "bertjax/config.py", "bertjax/programs/commandline.py"],
-        *[f"bertjax/runs/{file}.py" for file in ("recipe", "sections", "fine_tuning/recipe")],
+        "bertjax/runs/read.py",
     ],
     "ml_dtypes": ["bertjax/interop/hugging_face.py"],
-    "msgspec": ["bertjax/base/validation.py"],
+    "msgspec": ["bertjax/base/validation.py", "bertjax/base/limits.py"],
     "numpy": ["bertjax/*"],
     "onnxruntime": ["bertjax/interop/onnx.py"],
     "optax": ["bertjax/lab/probes/probe.py", "bertjax/training/optimizers/*", "bertjax/training/*"],

@@ -97,7 +97,7 @@ def test_the_rate_falls_as_if_it_had_from_the_start(
 
 def test_its_config_needs_no_other_run(whole, constant, tiny_corpus, tmp_path):
     config = _config(tiny_corpus, decay_steps=3, decay_from=f"{constant}@8")
-    found = branch_config(Recipe.from_config(config), str(tmp_path / "new"), ("corpus",))
+    found = branch_config(Recipe.from_config(config), str(tmp_path / "new"))
     expected = read_config(whole) | {"decay_from": f"{constant}@8"}
     assert found["phase_1"].pop("share") == pytest.approx(expected["phase_1"].pop("share"))
     assert found["phase_2"].pop("share") == pytest.approx(expected["phase_2"].pop("share"))
@@ -116,7 +116,7 @@ def test_its_config_needs_no_other_run(whole, constant, tiny_corpus, tmp_path):
 def test_every_step_stays_in_its_phase(constant, tiny_corpus, tmp_path, step, decay_steps, ranges):
     source = str(constant) if step is None else f"{constant}@{step}"
     config = _config(tiny_corpus, decay_steps=decay_steps, decay_from=source)
-    found = branch_config(Recipe.from_config(config), str(tmp_path / "new"), ())
+    found = branch_config(Recipe.from_config(config), str(tmp_path / "new"))
     assert found["decay_from"] == f"{constant}@{step or 12}"
     assert Recipe.from_config(found).ranges() == ranges
 
@@ -156,7 +156,7 @@ def test_a_checkpoint_in_the_warm_up(constant, tiny_corpus, tmp_path):
     def branch(step):
         config = _config(tiny_corpus, decay_steps=3, decay_from=f"{run}@{step}")
         config["optimizer"]["warmup_steps"] = 5
-        return branch_config(Recipe.from_config(config), str(tmp_path / "new"), ())
+        return branch_config(Recipe.from_config(config), str(tmp_path / "new"))
 
     with pytest.raises(InputError, match="run@4: the rate .* is constant from step 5 to 12: name"):
         branch(4)

@@ -7,7 +7,7 @@ import pytest
 
 from bertjax.config import finetune_config, similarity_config
 from bertjax.runs.how_computed import with_compute_dtype
-from bertjax.runs.sections import plain_config
+from bertjax.runs.read import plain_config
 
 H100 = SimpleNamespace(platform="gpu", compute_capability="9.0")
 

@@ -75,7 +75,7 @@ def test_the_settings_of_a_phase(tiny_corpus):
             r"config\.phase_2\.objective='masked_lm_next_sentence' trains other parameters than "
             r"config\.objective='masked_lm': choose one with the same heads",
         ),
-        ({"name": "masked_lm", "z_loss": -1.0}, r"config\.phase_2\.objective: z_loss=-1\.0: must"),
+        ({"name": "masked_lm", "z_loss": -1.0}, r"config\.phase_2\.objective\.z_loss=-1\.0: must"),
     ],
 )
 def test_an_objective_of_a_phase_that_does_not_fit(tiny_corpus, objective, message):

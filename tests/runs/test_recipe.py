@@ -21,8 +21,8 @@ from bertjax.objectives.masked_lm import MaskedLM, MaskedLMNextSentence
 from bertjax.objectives.registry import OBJECTIVES
 from bertjax.programs import prepare
 from bertjax.runs.assembly import make_experiment, make_phases
+from bertjax.runs.read import flat
 from bertjax.runs.recipe import PhaseSpec, Recipe
-from bertjax.runs.sections import flat
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.loop import Intervals
 from bertjax.training.objective import Rngs
@@ -78,7 +78,10 @@ BAD = {
         r"config\.phase_3={.*}: .* field `length`",
     ),
     "shares": ({"phase_1": {"share": 0.5}}, "shares of the phases must sum to 1"),
-    "a negative share": ({"phase_1": {"share": -0.5}}, r"config\.phase_1: share=-0\.5"),
+    "a negative share": (
+        {"phase_1": {"share": -0.5}},
+        r"config\.phase_1\.share=-0\.5: must be",
+    ),
     "objective": ({"objective": "nsp"}, r"config\.objective='nsp': must be one of masked_lm_next"),
     "packed pairs": (
         {"packed": True, "short_probability": 0.0},
@@ -103,15 +106,21 @@ BAD = {
         {"phase_1": {"accumulate": 3}},
         r"config\.phase_1: batch_size=16 does not divide into accumulate=3 parts",
     ),
-    "batch size": ({"phase_1": {"batch_size": 0}}, r"config\.phase_1: batch_size=0"),
+    "batch size": (
+        {"phase_1": {"batch_size": 0}},
+        r"config\.phase_1\.batch_size=0: must be at",
+    ),
     "warm-up": (
         {"optimizer": {"warmup_steps": 12}},
         r"config\.optimizer warmup_steps=12: must be less than the 12 steps",
     ),
     "optimizer": ({"optimizer": {"name": "sgd"}}, r"config\.optimizer: .*'sgd'"),
-    "learning rate": ({"optimizer": {"learning_rate": 0}}, "learning_rate=0.0: must be positive"),
+    "learning rate": ({"optimizer": {"learning_rate": 0}}, "learning_rate=0: must be above 0"),
     "masking": ({"masking": {"mask": 0.9, "random": 0.2}}, r"config\.masking: .*mask=0\.9"),
-    "masking rate": ({"masking": {"rate": 1.5}}, r"config\.masking: masking rate=1\.5"),
+    "masking rate": (
+        {"masking": {"rate": 1.5}},
+        r"config\.masking\.rate=1\.5: must be in",
+    ),
     "size": ({"model": {"size": "giant"}}, "giant"),
     "heads": ({"model": {"num_attention_heads": 5}}, r"config\.model: "),
     "a size that is not whole": (
@@ -169,7 +178,7 @@ BAD = {
     ),
     "masking of a phase": (
         {"phase_2": {"masking": {"rate": 1.5}}},
-        r"config\.phase_2\.masking: masking rate=1\.5: must be in \(0, 1\)",
+        r"config\.phase_2\.masking\.rate=1\.5: must be in \(0, 1\)",
     ),
     "masking that hides nothing": (
         {"masking": {"rate": 1e-9}},
@@ -282,7 +291,9 @@ def test_masking_of_one_token_in_a_row():
 def test_a_missing_key_is_named():
     config = tiny_config("corpus")
     del config["seed"]
-    with pytest.raises(InputError, match="config={.*}: .* missing required field `seed`"):
+    assert Recipe.from_config(config).seed == 0
+    del config["model"]
+    with pytest.raises(InputError, match="config={.*}: .* missing required field `model`"):
         Recipe.from_config(config)
     config = tiny_config("corpus")
     del config["model"]["encoder"]
@@ -416,7 +427,7 @@ def test_a_phase_computes_the_model_as_it_says(tiny_corpus, changeable):
         ({"phase_2": {"model": {"layer_norm_eps": "x"}}}, r"layer_norm_eps='x': expected `float`"),
         (
             {"phase_2": {"model": {"layer_norm_eps": 2.0}}},
-            r"config\.phase_2\.model: layer_norm_eps",
+            r"config\.phase_2\.model\.layer_norm_eps=2\.0: must be in \[0, 1\)",
         ),
     ],
 )

@@ -216,7 +216,7 @@ def test_answer_networks_are_for_pairs_with_classes(tmp_path):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        (dict(answer_steps=-1), "answer_steps=-1: must be 1 or more, or 0 for"),
+        (dict(answer_steps=-1), "answer_steps=-1: must be at least 0"),
         (dict(answer_steps=5, answer_dropout=1.0), r"answer_dropout=1.0: must be in \[0, 1\)"),
         (dict(answer_steps=5, answer_dropout=-0.1), r"answer_dropout=-0.1: must be in \[0, 1\)"),
         (dict(answer_steps=5, answer_dropout=float("nan")), "answer_dropout=nan: must be in"),

@@ -241,8 +241,8 @@ def test_balanced_weights_of_several_labels(tmp_path):
     ("problem", "fields", "message"),
     [
         ("classification", dict(class_weights="equal"), "class_weights='equal': must be balanced"),
-        ("multi_label", dict(focal_gamma=-0.5), "config.task.focal_gamma=-0.5: must be from 0 to"),
-        ("multi_label", dict(focal_gamma=float("nan")), "config.task.focal_gamma=nan: must be fr"),
+        ("multi_label", dict(focal_gamma=-0.5), "focal_gamma=-0.5: must be from 0 to"),
+        ("multi_label", dict(focal_gamma=float("nan")), "focal_gamma=nan: must be from 0 to"),
         ("multi_label", dict(separator=""), "config.task.separator='': must be one character"),
         ("multi_label", dict(separator=", "), "config.task.separator=', ': must be one character"),
         ("tagging", dict(crf=True, focal_gamma=2), "tagging with a CRF has no classes that could"),
@@ -250,7 +250,11 @@ def test_balanced_weights_of_several_labels(tmp_path):
         ("tagging", dict(answer_steps=2), "answer_steps=2: .* class, and tagging has none"),
         ("regression", dict(answer_steps=2, text_b="b"), "answer_steps=2: .*regression has none"),
         ("classification", dict(answer_steps=2), "and classification without text_b has none"),
-        ("classification", dict(answer_steps=-2, text_b="b"), "answer_steps=-2: must be 1 or"),
+        (
+            "classification",
+            dict(answer_steps=-2, text_b="b"),
+            "answer_steps=-2: must be at",
+        ),
         ("regression", dict(focal_gamma=2), "config.task.focal_gamma=2: regression has no classes"),
         ("questions", dict(class_weights="balanced"), "class_weights=balanced: questions has no"),
     ],

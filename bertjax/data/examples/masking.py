@@ -1,10 +1,11 @@
 """Masking: which tokens are predicted, and what replaces them (sections 3.1 and A.1, Table 8)."""
 
 import dataclasses
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
+from bertjax.base.limits import CountOrNone, Meta, Share, check_limits
 from bertjax.data.examples.draws import Draws
 
 _NEVER = np.uint32(0xFFFFFFFF)
@@ -32,24 +33,21 @@ class MaskingRule:
       ValueError: a share is outside [0, 1], or the number of copies is negative.
     """
 
-    rate: float = 0.15
+    rate: Annotated[float, Meta(gt=0, lt=1)] = 0.15
     cosine: bool = False
-    mask: float = 0.8
-    random: float = 0.1
+    mask: Share = 0.8
+    random: Share = 0.1
     whole_words: bool = False
-    copies: int = 0
+    copies: CountOrNone = 0
 
     def __post_init__(self):
-        if self.copies < 0:
-            raise ValueError(f"masking copies={self.copies}: must be at least 0")
-        if not 0 < self.rate < 1:
-            raise ValueError(f"masking rate={self.rate}: must be in (0, 1)")
+        check_limits(self)
         if self.cosine and self.rate > _COSINE:
             raise ValueError(
                 f"masking rate={self.rate}: must be at most {_COSINE:.4f} with cosine=True, "
                 "because some sequences have a higher one"
             )
-        if min(self.mask, self.random) < 0 or self.mask + self.random > 1 + 1e-9:
+        if self.mask + self.random > 1 + 1e-9:
             raise ValueError(
                 f"masking mask={self.mask}, random={self.random}: must be shares whose sum is at "
                 "most 1"

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from bertjax.base.errors import InputError
+from bertjax.base.limits import CountOrNone, Pieces, check
 from bertjax.base.progress import Progress
-from bertjax.base.validation import check_numbers
 from bertjax.inference.batcher import Batcher
 from bertjax.inference.features.texts import (
     CLS,
@@ -128,11 +128,8 @@ class Extractor:
                 f"--features={features}: {pretrained.origin} reads words, without pieces and "
                 f"[CLS]: choose another, such as {WORDS}"
             )
-        for flag, least in (("batch_tokens", 1), ("streams", 0)):
-            value = getattr(options, flag)
-            check_numbers(f"--{flag}", value)
-            if value is not None and value < least:
-                raise InputError(f"--{flag}={value}: must be at least {least}")
+        check("--batch_tokens", options.batch_tokens, Pieces | None)
+        check("--streams", options.streams, CountOrNone)
         if options.streams and not family.states:
             raise InputError(
                 f"--streams={options.streams}: {pretrained.origin} has no states that go on from "

@@ -9,6 +9,7 @@ from typing import Any
 from bertjax.base.files import read_json
 from bertjax.lab.pages.html import Html, details, element, number, records, table
 from bertjax.lab.pages.page import Section
+from bertjax.runs.read import flat
 from bertjax.runs.run_folder import (
     EVALUATION_FILE,
     GRAMMAR_FILE,
@@ -17,7 +18,6 @@ from bertjax.runs.run_folder import (
     RESULTS_FILE,
     read_trial,
 )
-from bertjax.runs.sections import flat
 
 _CURE = "remove it, and the command that wrote it makes it again"
 _EVALUATIONS = (EVALUATION_FILE, MASKED_TEXT_FILE, GRAMMAR_FILE)

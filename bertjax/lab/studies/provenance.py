@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bertjax.base.files import read_json, sha256_of_file, write_json
+from bertjax.base.limits import FREE
 from bertjax.base.validation import record
 from bertjax.data.corpus.shards import HELDOUT, TRAIN
 from bertjax.data.corpus.store import TokenStore
@@ -16,18 +17,16 @@ from bertjax.lab.studies.outcome import files_of
 from bertjax.lab.studies.study import GRAMMAR, MASKED_TEXT, Stage, folder_of
 from bertjax.runs.fine_tuning.data import digest
 from bertjax.runs.fine_tuning.recipe import TaskRecipe
+from bertjax.runs.read import flat, marked, plain_config
 from bertjax.runs.recipe import Recipe
 from bertjax.runs.run_folder import checkpoints_folder, config_difference
-from bertjax.runs.sections import flat, plain_config
 from bertjax.tasks.task import Task
 from bertjax.training.checkpoint import newest_metadata
 from bertjax.training.hardware import AUTO
 
-# Keys of a config that say where a stage runs and how often it logs, not what it computes.
-_FREE = (
-    *("corpus", "data", "init_from", "mesh", "layout", "intervals", "batch_tokens"),
-    *("eval_batch_size", "keep_checkpoints", "keep_checkpoint_every", "model.attention", "tracker"),
-)
+# Keys of a config that say where a stage runs and how often it logs, not what it computes. What a
+# stage starts from is known by its results.
+_FREE = marked(Recipe, FREE) | marked(TaskRecipe, FREE)
 
 
 def made_from(stage: Stage, given: Given) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
-from bertjax.base.validation import converted
+from bertjax.base.limits import Free, Width, check_limits
 from bertjax.models.attention.choice import AUTO, FUSED, NAMES
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.layers.dense import Precision
@@ -60,14 +60,14 @@ class Computation(_Architecture):
 
     compute_dtype: str = "float32"
     gradient_dtype: str = "float32"
-    vocab_multiple: int = 1
+    vocab_multiple: Width = 1
     scan_layers: bool = False
     remat: str = "activation"
 
     def __post_init__(self):
         for name, choices in _CHOICES.items():
             check_choice(self, name, choices)
-        _check_counts(self)
+        check_limits(self)
 
     @classmethod
     def named(cls, size: str, **fields: Any) -> Self:
@@ -112,7 +112,7 @@ class AttentionComputation(Computation, _AttentionArchitecture):
         other probabilities, so a run keeps its choice.
     """
 
-    attention: str = AUTO
+    attention: Free[str] = AUTO
     dropout_bits: int = 32
 
     def __post_init__(self):
@@ -136,26 +136,6 @@ def check_choice(spec: Computation, name: str, choices: tuple[str | int, ...]) -
     """Raises ValueError if a field of a spec is none of the choices."""
     if getattr(spec, name) not in choices:
         raise ValueError(f"{name}={getattr(spec, name)!r}: must be one of {choices}")
-
-
-def _check_counts(spec: Computation) -> None:
-    """Raises ValueError if an int field is not a whole number, or less than 1.
-
-    An id may be 0, and so may a field that is 0 by default.
-    """
-    for field in dataclasses.fields(spec):
-        if field.type is int:
-            value = converted(getattr(spec, field.name), int, field.name)
-            least = 0 if field.name.endswith("_id") or field.default == 0 else 1
-            if value < least:
-                raise ValueError(f"{field.name}={value}: must be at least {least}")
-
-
-def check_shares(spec: Computation, *names: str) -> None:
-    """Raises ValueError if a field is not in [0, 1)."""
-    for name in names:
-        if not 0 <= getattr(spec, name) < 1:
-            raise ValueError(f"{name}={getattr(spec, name)}: must be in [0, 1)")
 
 
 def check_heads(spec: "AttentionComputation") -> None:

@@ -3,13 +3,14 @@
 import contextlib
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 
+from bertjax.base.limits import Count, CountOrNone, Few, Kinds, Many, Meta, Pieces, Rate, Width
 from bertjax.models.attention.choice import Call, Way, taken
 from bertjax.models.attention.contract import Pattern
-from bertjax.models.encoders.computation import AttentionComputation, check_choice, check_shares
+from bertjax.models.encoders.computation import AttentionComputation, check_choice
 
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "type_input": ("token_type_ids", "language_ids"),
@@ -28,26 +29,26 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
 class TransformerArchitecture:
     """The function that an encoder computes. Where config.json has a setting, the name is its."""
 
-    vocab_size: int = 30_522
-    hidden_size: int = 768
-    num_hidden_layers: int = 12
-    num_attention_heads: int = 12
-    intermediate_size: int = 3072
-    max_position_embeddings: int = 512
-    type_vocab_size: int = 0
+    vocab_size: Pieces = 30_522
+    hidden_size: Width = 768
+    num_hidden_layers: Few = 12
+    num_attention_heads: Count = 12
+    intermediate_size: Many = 3072
+    max_position_embeddings: Many = 512
+    type_vocab_size: Kinds = 0
     positions: str = "learned"
     norm: str = "after"
     feed_forward: str = "plain"
-    global_attn_every_n_layers: int = 1
-    local_attention: int = 128
-    global_rope_theta: float = 10_000.0
-    local_rope_theta: float = 10_000.0
+    global_attn_every_n_layers: Count = 1
+    local_attention: Annotated[int, Meta(ge=2)] = 128
+    global_rope_theta: Annotated[float, Meta(gt=1)] = 10_000.0
+    local_rope_theta: Annotated[float, Meta(gt=1)] = 10_000.0
     classifier_pooling: str = "cls"
     hidden_act: str = "gelu"
-    hidden_dropout_prob: float = 0.1
-    attention_probs_dropout_prob: float = 0.1
+    hidden_dropout_prob: Rate = 0.1
+    attention_probs_dropout_prob: Rate = 0.1
     initializer_range: float = 0.02
-    layer_norm_eps: float = 1e-12
+    layer_norm_eps: Rate = 1e-12
     causal: bool = False
 
 
@@ -59,6 +60,17 @@ class TransformerSpec(AttentionComputation, TransformerArchitecture):
     settings are constants of the class. The order of the fields is that of this class.
 
     Attributes:
+      vocab_size: the pieces of the vocabulary; in pre-training, the corpus decides it.
+      hidden_size: D, the width of the layers.
+      num_hidden_layers: the layers.
+      num_attention_heads: the heads of attention, which divide the width.
+      intermediate_size: the inner width of the feed-forward.
+      max_position_embeddings: the most tokens of a sequence.
+      hidden_dropout_prob: the rate of dropout of embeddings and of the parts' outputs.
+      attention_probs_dropout_prob: the rate of dropout of attention's probabilities.
+      initializer_range: the standard deviation of fresh kernels and tables.
+      layer_norm_eps: what a norm adds to the variance.
+      pad_token_id: the id of the padding.
       type_vocab_size: the number of token types, or of languages; 0: no embeddings of them.
       type_input: the array that has them. A batch without it adds none.
       positions: "learned": a table of positions that is added to the embeddings; "counted": the
@@ -102,9 +114,9 @@ class TransformerSpec(AttentionComputation, TransformerArchitecture):
     fields: ClassVar[tuple[str, ...]]
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = _CHOICES
 
-    pad_token_id: int = 0
-    embedding_size: int = 0
-    num_key_value_heads: int = 0
+    pad_token_id: CountOrNone = 0
+    embedding_size: CountOrNone = 0
+    num_key_value_heads: CountOrNone = 0
     type_input: str = "token_type_ids"
     norm_type: str = "layer"
     embedding_norm: bool = True
@@ -134,7 +146,6 @@ class TransformerSpec(AttentionComputation, TransformerArchitecture):
         super().__post_init__()
         for name, choices in self.choices.items():
             check_choice(self, name, choices)
-        check_shares(self, "hidden_dropout_prob", "attention_probs_dropout_prob", "layer_norm_eps")
         if self.num_attention_heads % self.key_value_heads:
             raise ValueError(
                 f"num_key_value_heads={self.num_key_value_heads} does not divide "
@@ -146,13 +157,6 @@ class TransformerSpec(AttentionComputation, TransformerArchitecture):
                 f"{self.num_attention_heads} a width of {self.head_width}: rotary positions need "
                 "an even width"
             )
-        if self.local_attention < 2:
-            raise ValueError(
-                f"local_attention={self.local_attention}: a window of no tokens: must be at least 2"
-            )
-        for theta in ("global_rope_theta", "local_rope_theta"):
-            if not getattr(self, theta) > 1:
-                raise ValueError(f"{theta}={getattr(self, theta)}: must be above 1")
         if self.scan_layers and not self._layers_are_alike:
             raise ValueError(
                 f"scan_layers=True: the layers of {self.encoder} are not alike, so they cannot be "

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from bertjax.base import axes
+from bertjax.base.limits import CountOrNone, Width, check_limits
 from bertjax.models.encoders import kinds
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.encoders.registry import make_encoder
@@ -45,9 +46,11 @@ class Embedding:
       pooling: of the tokens that count, for "dense": "mean", "max", "cls" (the first) or "last".
       normalize: whether vectors have length 1; those of "late" always have.
       similarity: a key of `bertjax.models.layers.similarity.SIMILARITIES`; "": the usual one of the
-      kind. width: the width of the vectors of "late". query_prompt, passage_prompt: what is put
-      before a text. count_prompt: whether the prompt's tokens are pooled, too. query_length,
-      passage_length: the most tokens of a text, with the prompt and special tokens;
+        kind.
+      width: the width of the vectors of "late".
+      query_prompt, passage_prompt: what is put before a text.
+      count_prompt: whether the prompt's tokens are pooled, too.
+      query_length, passage_length: the most tokens of a text, with the prompt and special tokens;
         0: as many as the encoder takes.
 
     Raises:
@@ -58,12 +61,12 @@ class Embedding:
     pooling: str = "mean"
     normalize: bool = True
     similarity: str = ""
-    width: int = 128
+    width: Width = 128
     query_prompt: str = ""
     passage_prompt: str = ""
     count_prompt: bool = True
-    query_length: int = 0
-    passage_length: int = 0
+    query_length: CountOrNone = 0
+    passage_length: CountOrNone = 0
 
     def __post_init__(self):
         choices = dict(kind=KINDS, pooling=POOLINGS)
@@ -72,11 +75,7 @@ class Embedding:
             if getattr(self, name) not in known:
                 listed = ", ".join(map(repr, known))
                 raise ValueError(f"{name}={getattr(self, name)!r}: must be one of {listed}")
-        if self.width < 1:
-            raise ValueError(f"width={self.width}: must be at least 1")
-        for name in ("query_length", "passage_length"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name}={getattr(self, name)}: must be at least 0")
+        check_limits(self)
 
     @property
     def compared_by(self) -> str:

@@ -41,11 +41,12 @@ class TrainingData:
         """
         texts = Texts()
         read = tuple(
-            read_examples(name, recipe.columns, texts, recipe.problem_of) for name, _ in recipe.data
+            read_examples(name, recipe.columns, texts, recipe.problem_of)
+            for name, _ in recipe.sources
         )
         for source in read:
             _check(source, recipe)
-        weights = [weight for _, weight in recipe.data]
+        weights = [weight for _, weight in recipe.sources]
         return cls(read, tuple(shares(weights, [len(each) for each in read])), texts.all)
 
     def __len__(self) -> int:

@@ -22,9 +22,9 @@ from bertjax.runs.contrastive.recipe import SimilarityRecipe
 from bertjax.runs.fine_tuning.task_family import about_reranker
 from bertjax.runs.how_computed import how_computed, with_compute_dtype
 from bertjax.runs.initialize import load_into
+from bertjax.runs.read import Config, flat, free_keys
 from bertjax.runs.run import Run
 from bertjax.runs.run_folder import check_same_config
-from bertjax.runs.sections import Config, flat
 from bertjax.runs.source import open_model
 from bertjax.training.experiment import Experiment
 from bertjax.training.loop import Course, Intervals, Phase, Trainer
@@ -37,13 +37,6 @@ from bertjax.training.trackers import check_tracker
 
 KEPT = 2  # checkpoints
 _SAMPLE = 8  # batches from which the mean of their tokens is taken
-
-# The keys that may differ when a run goes on: where it runs, where its data and weights lie (with
-# the same content), how attention is computed, and how often it logs, evaluates and saves.
-FREE = (
-    *("data", "init_from", "dev", "mesh", "layout", "intervals", "batch_tokens", "tracker"),
-    "model.attention",
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,8 +74,10 @@ class SimilarityJob:
         recipe.check_begun()
         check_tracker(recipe.tracker)
         folder = local_folder(workdir)
-        recipe = SimilarityRecipe.from_config(with_compute_dtype(recipe.plain, folder))
-        check_same_config(folder, recipe.plain, FREE, SimilarityRecipe.from_config)
+        resolved = with_compute_dtype(recipe.plain, folder)
+        recipe = dataclasses.replace(recipe, plain=resolved, model=resolved["model"])
+        free = free_keys(SimilarityRecipe)
+        check_same_config(folder, recipe.plain, free, SimilarityRecipe.from_config)
         given = open_model(recipe.init_from)
         given.check_reads_pieces()
         spec = recipe.spec(given.spec, given.origin)

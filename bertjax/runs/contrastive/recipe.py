@@ -3,18 +3,19 @@
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from bertjax.base.errors import InputError
-from bertjax.base.validation import converted
+from bertjax.base.limits import Count, CountOrNone, Free, Key, Meta, Names, Tokens, Weight
 from bertjax.data.corpus.weights import check_weights, split_weight
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.heads.embedding import DENSE, KINDS, SPARSE, Embedding
 from bertjax.models.layers.similarity import SIMILARITIES
 from bertjax.objectives.similarity import RerankingObjective, SimilarityObjective
 from bertjax.objectives.similarity_losses import LOSSES, CoSent, SimilarityLoss
-from bertjax.runs.recipe import check_tensors
-from bertjax.runs.sections import Config, build, plain_config
+from bertjax.runs.fine_tuning import recipe as fine_tuning
+from bertjax.runs.read import Config, OneOf, plain_config, read
+from bertjax.runs.recipe import ModelSection, check_tensors
 from bertjax.tasks.similarity.examples import Columns
 from bertjax.training.optimizers.spec import OptimizerSpec
 from bertjax.training.sharding.mesh import MeshSpec
@@ -35,20 +36,17 @@ def is_similarity(config: Config) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Steps:
-    """Updates between lines of metrics, evaluations on dev and checkpoints.
+    """Updates between two events.
 
-    Raises:
-      ValueError: a number is below 1.
+    Attributes:
+      log: between lines of metrics.
+      evaluate: between evaluations on dev.
+      checkpoint: between checkpoints.
     """
 
-    log: int
-    evaluate: int
-    checkpoint: int
-
-    def __post_init__(self):
-        for name, value in vars(self).items():
-            if value < 1:
-                raise ValueError(f"{name}={value}: must be at least 1")
+    log: Count = 20
+    evaluate: Count = 500
+    checkpoint: Count = 500
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,52 +57,94 @@ class Reranker:
       length: the most tokens of such a sequence; 0: as many as the encoder takes.
     """
 
-    length: int = 0
-
-    def __post_init__(self):
-        if self.length < 0:
-            raise ValueError(f"length={self.length}: must be at least 0")
+    length: CountOrNone = 0
 
 
-@dataclasses.dataclass(frozen=True)
+OPTIMIZER = dataclasses.replace(fine_tuning.OPTIMIZER, learning_rate=2e-5)
+_LOSS = OneOf(
+    *("name", LOSSES),
+    cure=": name the loss behind the config, as in configs/finetune_embeddings.py:{name}",
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class SimilarityRecipe:
-    """A checked config. `plain` is the config as nested dicts, in the form of config.json.
+    """A checked config of contrastive training; the defaults are sentence-transformers' usual ones.
 
     Attributes:
-      data: (source, weight or None); see `bertjax.tasks.similarity.examples`.
-      dev: what the best model is chosen by; see `bertjax.runs.contrastive.evaluation`. (): the dev
-        files of the first source.
-      embedding: how vectors are made of texts; None: it is a reranker.
-      length: the most tokens of a pair that a reranker reads; 0: as many as the encoder takes.
+      plain: the config as nested dicts, in the form of config.json.
+      task: what is made of the encoder: vectors of texts, or scores of pairs of them.
+      data: the sources, as "DIR", or several as "DIR@2,DIR@1": see
+        `bertjax.tasks.similarity.examples`.
+      columns: the names of their columns.
+      dev: what chooses the best model (`bertjax.runs.contrastive.evaluation`), several with commas
+        between; "": the dev files of the first source.
+      init_from: weights to start from: RUN, hf:FOLDER, hf:NAME or tf1:FOLDER.
+      loss: what the similarities of texts shall be.
+      dimensions: the loss is the sum of those of the vectors' first so many numbers; (): of the
+        whole vectors.
+      sparsity: the weights of the regularizer that makes sparse vectors of queries and of passages
+        sparse.
+      batch_size: queries of a batch, over all devices.
+      chunks: the parts in which a batch is encoded, to save memory; the gradient is that of the
+        whole batch.
       apart: whether each batch has examples of one source only.
+      fixed_lengths: whether all batches have the lengths of config.task. Otherwise a batch is only
+        as long as its texts, of a few lengths, for each of which a program is compiled.
+      epochs: how often each example comes.
       total_steps: the number of updates; 0: `epochs` times the examples.
-      fixed_lengths: see `bertjax.tasks.similarity.batches.Batches`, `snug`.
+      seed: determines the order of the examples, dropout and fresh parameters.
+      model: fields of the encoder's spec, besides the sizes, which are those of the weights.
+      optimizer: the optimizer, and the schedule of its rate.
+      layout: where the parameters lie: a layout of `bertjax.training.sharding.rules`.
+      mesh: the devices, data x model.
+      batch_tokens: tokens that one device encodes together in evaluation; 0: 512 on a CPU, 16,384
+        elsewhere.
+      intervals: steps between lines of metrics, evaluations on dev, and checkpoints.
+      tracker: gets the metrics, too: "wandb", "mlflow" or "trackio". "" means none.
     """
 
-    plain: Mapping[str, Any] = dataclasses.field(compare=False)
-    data: tuple[tuple[str, float | None], ...]
-    dev: tuple[str, ...]
-    init_from: str
-    columns: Columns
-    embedding: Embedding | None
-    loss: SimilarityLoss
-    batch_size: int
-    chunks: int
-    epochs: float
-    total_steps: int
-    apart: bool
-    fixed_lengths: bool
-    seed: int
-    model: Mapping[str, Any]
-    optimizer: OptimizerSpec
-    mesh: MeshSpec
-    layout: str
-    intervals: Steps
-    batch_tokens: int
-    length: int = 0
-    dimensions: tuple[int, ...] = ()
-    sparsity: tuple[float, float] = (0.0, 0.0)
-    tracker: str = ""
+    plain: Annotated[Mapping[str, Any], Key()] = dataclasses.field(compare=False)
+    task: Annotated[
+        Embedding | Reranker,
+        OneOf("kind", {**dict.fromkeys(KINDS, Embedding), RERANKER: Reranker}),
+    ]
+    data: Free[Names] = ()
+    columns: Columns = Columns()
+    dev: Free[Names] = ()
+    init_from: Free[str] = ""
+    loss: Annotated[SimilarityLoss, _LOSS]
+    dimensions: tuple[Count, ...] = ()
+    sparsity: tuple[Weight, Weight] = (0.0, 0.0)
+    batch_size: Annotated[int, Meta(ge=2, le=1_000_000)] = 64
+    chunks: Count = 1
+    apart: bool = False
+    fixed_lengths: bool = False
+    epochs: float = 1.0
+    total_steps: CountOrNone = 0
+    seed: CountOrNone = 0
+    model: ModelSection
+    optimizer: OptimizerSpec = OPTIMIZER
+    layout: Free[str] = "data"
+    mesh: Free[MeshSpec] = MeshSpec()
+    batch_tokens: Free[Tokens] = 0
+    intervals: Free[Steps] = Steps()
+    tracker: Free[str] = ""
+
+    @property
+    def embedding(self) -> Embedding | None:
+        """How vectors are made of texts; None: it is a reranker."""
+        return self.task if isinstance(self.task, Embedding) else None
+
+    @property
+    def length(self) -> int:
+        """The most tokens of a pair that a reranker reads; 0: as many as the encoder takes."""
+        return self.task.length if isinstance(self.task, Reranker) else 0
+
+    @property
+    def sources(self) -> list[tuple[str, float | None]]:
+        """The sources of `data`, each with its weight, or None."""
+        return [split_weight(each) for each in self.data]
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
@@ -114,16 +154,7 @@ class SimilarityRecipe:
           InputError: a key is unknown or missing, or a value is invalid; the message names it.
         """
         plain = plain_config(config)
-        fields = dict(plain)
-        fields["embedding"], fields["length"] = _task(fields.pop("task", None))
-        fields["loss"] = _loss(fields.get("loss"))
-        sections = dict(columns=Columns, optimizer=OptimizerSpec, mesh=MeshSpec, intervals=Steps)
-        for key, section in sections.items():
-            fields[key] = build(key, section, fields.get(key, {}))
-        named = [split_weight(each) for each in _listed(fields.get("data", ""))]
-        check_weights([name for name, _ in named], [weight for _, weight in named])
-        fields |= dict(data=tuple(named), dev=_listed(fields.get("dev", "")))
-        recipe = build("", cls, fields | dict(plain=plain))
+        recipe = read(cls, {"task": {}, "loss": {}, **plain, "plain": plain})
         recipe._check()
         return recipe
 
@@ -145,10 +176,7 @@ class SimilarityRecipe:
             )
 
     def _check(self) -> None:
-        least = dict(batch_size=2, chunks=1, total_steps=0, seed=0, batch_tokens=0)
-        for name, value in least.items():
-            if getattr(self, name) < value:
-                raise InputError(f"config.{name}={getattr(self, name)}: must be at least {value}")
+        check_weights([name for name, _ in self.sources], [weight for _, weight in self.sources])
         if not self.total_steps and self.epochs <= 0:
             raise InputError(f"config.epochs={self.epochs}: must be above 0, or set total_steps")
         if self.batch_size % self.chunks:
@@ -167,12 +195,10 @@ class SimilarityRecipe:
                 f"config.dimensions={self.dimensions}: only the vectors of "
                 f"config.task.kind={DENSE!r} have numbers that can be left out: set it to ()"
             )
-        if self.dimensions and min(self.dimensions) < 1:
-            raise InputError(f"config.dimensions={self.dimensions}: must be at least 1")
-        if min(self.sparsity) < 0 or (max(self.sparsity) and kind != SPARSE):
+        if max(self.sparsity) and kind != SPARSE:
             raise InputError(
-                f"config.sparsity={self.sparsity}: must be weights of at least 0, for "
-                f"config.task.kind={SPARSE!r} alone"
+                f"config.sparsity={self.sparsity}: is for config.task.kind={SPARSE!r} alone: set "
+                "it to (0, 0)"
             )
         loss = f"config.loss.name={self.loss.name!r}"
         if self.embedding is None:
@@ -242,38 +268,6 @@ class SimilarityRecipe:
                 f"config.dimensions={self.dimensions}: {max(self.dimensions)} is over "
                 f"{given.hidden_size}, the width of the vectors of {origin}"
             )
-        spec = build("model", type(given), dataclasses.asdict(given) | dict(self.model))
+        spec = read(type(given), self.model, "config.model", given)
         check_tensors(self.optimizer.name, spec)
         return spec
-
-
-def _listed(names: Any) -> tuple[str, ...]:
-    return tuple(filter(None, (name.strip() for name in str(names).split(","))))
-
-
-def _task(section: Any) -> tuple[Embedding | None, int]:
-    """`SimilarityRecipe.embedding` and `length`."""
-    fields = dict(converted(section or {}, dict, "config.task"))
-    kind = fields.get("kind")
-    if kind not in TASK_KINDS:
-        raise InputError(f"config.task.kind={kind!r}: must be one of {', '.join(TASK_KINDS)}")
-    if kind != RERANKER:
-        return build("task", Embedding, fields), 0
-    del fields["kind"]
-    return None, build("task", Reranker, fields).length
-
-
-def _loss(section: Any) -> SimilarityLoss:
-    fields = dict(converted(section or {}, dict, "config.loss"))
-    name = fields.pop("name", None)
-    if name not in tuple(LOSSES):
-        raise InputError(f"config.loss.name={name!r}: must be one of {', '.join(LOSSES)}")
-    known = [field.name for field in dataclasses.fields(LOSSES[name])]
-    for key in fields:
-        if key not in known:
-            has = ", ".join(known) or "no settings"
-            raise InputError(
-                f"config.loss.{key}: the loss {name!r} has {has}: name the loss behind the config, "
-                f"as in configs/finetune_embeddings.py:{name}"
-            )
-    return build("loss", LOSSES[name], fields)

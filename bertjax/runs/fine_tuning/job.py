@@ -1,7 +1,7 @@
 """A fine-tuning: everything that its config names, read and checked, and its search."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,21 +26,14 @@ from bertjax.runs.fine_tuning.task_tokens import with_task_tokens
 from bertjax.runs.fine_tuning.trials import Trials
 from bertjax.runs.how_computed import how_computed, with_compute_dtype
 from bertjax.runs.initialize import load_into
+from bertjax.runs.read import flat, free_keys
 from bertjax.runs.run_folder import MODEL_FOLDER, PARAMETERS_FOLDER, check_same_config
-from bertjax.runs.sections import flat
 from bertjax.runs.source import open_model
 from bertjax.tasks.task import Task
 from bertjax.training.model import Model, Params
 from bertjax.training.sharding.hosts import from_first, say
 from bertjax.training.sharding.placement import make_placement
 from bertjax.training.trackers import check_tracker
-
-# Keys that may change when a run continues: where it runs, where its data and weights lie (their
-# content may not), how attention is computed, how often it logs and saves, and which trials it has.
-FREE = (
-    *("data", "init_from", "grid", "mesh", "layout", "intervals", "batch_tokens", "tracker"),
-    "model.attention",
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,11 +165,8 @@ class FineTuning:
         return BestModel(self.folders, experiment.placement, _write, _read, pack, unpack)
 
 
-def begin(config: Any, workdir: str, free: Sequence[str] = FREE) -> tuple[TaskRecipe, Path]:
+def begin(config: Any, workdir: str) -> tuple[TaskRecipe, Path]:
     """The recipe in a config, and the folder of its run.
-
-    Args:
-      free: see `check_same_config`.
 
     Raises:
       InputError: a bad config, a folder that holds another run, batches that do not divide over
@@ -187,8 +177,9 @@ def begin(config: Any, workdir: str, free: Sequence[str] = FREE) -> tuple[TaskRe
     if not workdir:
         raise InputError("--workdir is empty: say where the run shall lie")
     folder = local_folder(workdir)
-    recipe = TaskRecipe.from_config(with_compute_dtype(recipe.plain, folder))
-    check_same_config(folder, recipe.plain, free, TaskRecipe.from_config)
+    resolved = with_compute_dtype(recipe.plain, folder)
+    recipe = dataclasses.replace(recipe, plain=resolved, model=resolved["model"])
+    check_same_config(folder, recipe.plain, free_keys(TaskRecipe), TaskRecipe.from_config)
     placement = make_placement(recipe.mesh, recipe.layout)
     for size in recipe.grid.batch_sizes:
         placement.host_rows(size // max(1, recipe.accumulate))

@@ -3,11 +3,25 @@
 import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping
-from typing import Any, Self, TypeVar
-
-import ml_collections
+from typing import Annotated, Any, Self, TypeVar
 
 from bertjax.base.errors import InputError
+from bertjax.base.limits import (
+    Count,
+    CountOrNone,
+    Few,
+    Free,
+    Key,
+    Many,
+    Positive,
+    Rate,
+    Share,
+    Tokens,
+    Tried,
+    Weight,
+    Width,
+    WidthOrNone,
+)
 from bertjax.base.validation import check_numbers, converted
 from bertjax.inference.features.activations import CHOICES
 from bertjax.interop.hugging_face import fields_of, has_model
@@ -18,8 +32,8 @@ from bertjax.models.encoders.registry import family_of
 from bertjax.models.heads.architectures import ARCHITECTURES
 from bertjax.models.heads.bilstm import BiLstm
 from bertjax.objectives.registry import TASK_OBJECTIVES
-from bertjax.runs.recipe import check_tensors
-from bertjax.runs.sections import build, plain_config
+from bertjax.runs.read import Config, OneOf, plain_config, read
+from bertjax.runs.recipe import ModelSection, check_tensors
 from bertjax.tasks.conll import Conll
 from bertjax.tasks.glue import Glue
 from bertjax.tasks.squad import Squad
@@ -39,6 +53,9 @@ TASKS: dict[str, type[Task]] = {
 }
 
 
+TaskSection = Annotated[Task, OneOf("kind", TASKS)]
+
+
 @dataclasses.dataclass(frozen=True)
 class Grid:
     """The grid of hyperparameters (section A.3): each combination is tried `restarts` times.
@@ -49,18 +66,15 @@ class Grid:
         and the initial parameters of a new head.
     """
 
-    batch_size: tuple[int, ...] | int
-    learning_rate: tuple[float, ...] | float
-    epochs: tuple[int, ...] | int
-    restarts: int = 1
+    batch_size: tuple[Many, ...] | Many = (32,)
+    learning_rate: tuple[Positive, ...] | Positive = (5e-5,)
+    epochs: tuple[Few, ...] | Few = (3,)
+    restarts: Few = 1
 
     def __post_init__(self):
         for field in ("batch_size", "learning_rate", "epochs"):
-            values = _listed(getattr(self, field))
-            if not values or min(values) <= 0:
-                raise ValueError(f"{field}={values}: must be one or more positive numbers")
-        if self.restarts < 1:
-            raise ValueError(f"restarts={self.restarts}: must be at least 1")
+            if getattr(self, field) == ():
+                raise ValueError(f"{field}=(): must be one or more positive numbers")
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:
@@ -93,21 +107,23 @@ class Trial:
         return f"batch{self.batch_size}-rate{rate}-epochs{self.epochs}-seed{self.seed}"
 
 
+_KEYS = Key(("task", "tasks"))  # by which a config has its tasks
+
 # The fields of `config.optimizer` that differ from section A.2. The grid has the learning rate.
-OPTIMIZER = {"warmup_steps": 0, "warmup_proportion": 0.1}
+OPTIMIZER = OptimizerSpec(warmup_steps=0, warmup_proportion=0.1)
 
 
 @dataclasses.dataclass(frozen=True)
 class TrialIntervals:
-    """The steps between two lines of metrics, and between two checkpoints of a running trial."""
+    """The steps between two events of a running trial.
 
-    log: int
-    checkpoint: int
+    Attributes:
+      log: between two lines of metrics.
+      checkpoint: between two checkpoints.
+    """
 
-    def __post_init__(self):
-        for field in ("log", "checkpoint"):
-            if getattr(self, field) < 1:
-                raise ValueError(f"{field}={getattr(self, field)}: must be at least 1")
+    log: Count = 20
+    checkpoint: Count = 1_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -120,13 +136,9 @@ class BiLstmSettings:
       hidden, depth, dropout: see `bertjax.models.heads.bilstm.BiLstm`; with hidden=0 there is none.
     """
 
-    hidden: int = 0
-    depth: int = 2
-    dropout: float = 0.1
-
-    def __post_init__(self):
-        if self.hidden < 0 or self.depth < 1 or not 0 <= self.dropout < 1:
-            raise ValueError("hidden must be at least 0, depth at least 1, and dropout in [0, 1)")
+    hidden: WidthOrNone = 0
+    depth: Few = 2
+    dropout: Rate = 0.1
 
     def module(self) -> BiLstm | None:
         """The BiLSTM, or None."""
@@ -143,52 +155,72 @@ class Features(BiLstmSettings):
       mix_l2: the weight in the loss of the squares of what decides the weights of a mix.
     """
 
-    choices: tuple[str, ...] | str
-    hidden: int = 768
-    mix_dropout: float = 0.5
-    mix_l2: float = 0.1
+    choices: Tried[tuple[str, ...] | str]
+    hidden: Width = 768
+    mix_dropout: Rate = 0.5
+    mix_l2: Weight = 0.1
 
     def __post_init__(self):
-        super().__post_init__()
         choices = (self.choices,) if isinstance(self.choices, str) else self.choices
         if not choices or not set(choices) <= set(CHOICES):
             raise ValueError(f"choices={choices}: must be one or more of {', '.join(CHOICES)}")
         object.__setattr__(self, "choices", choices)
-        if not 0 <= self.mix_dropout < 1 or not self.mix_l2 >= 0:
-            raise ValueError("mix_dropout must be in [0, 1), and mix_l2 must not be negative")
-        if not self.hidden:
-            raise ValueError("hidden=0: must be at least 1: only a BiLSTM learns from features")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskRecipe:
-    """A checked config.
+    """A checked config of fine-tuning; the defaults are those of section A.3.
 
     Attributes:
       plain: the config as nested dicts, in the form of config.json.
-      tasks: the tasks by name; a single one, that of config.task, has the name "".
+      task: the task.
+      tasks: in place of `task`, several by their names, which are learned together. (In this class,
+        a single one is here, with the name "".)
+      data: the folder with the files of the tasks that name none.
+      init_from: weights to start from: RUN, hf:FOLDER, hf:NAME or tf1:FOLDER.
+      grid: every combination is tried, with seeds from config.seed on; the best on dev is kept.
+      seed: of the first trial.
+      max_length: tokens of a sequence; longer ones are cut (or, for SQuAD and tagging, go into
+        windows).
+      accumulate: the number of parts of a batch, each with texts of similar length. The update is
+        the same, but needs less padding and memory. 0: as many as suit the texts and the device.
+      buckets: the most lengths to which parts are padded; a program is compiled for each.
+      model: fields of the encoder's spec, besides the sizes, which are those of the weights. The
+        dtype "auto" is bfloat16 where the device has units for it, else float32; a run keeps what
+        it took.
+      lm_weight: the weight of the next token's loss beside the task's, for GPT, whose paper has
+        0.5.
+      bilstm: a BiLSTM over the encoder, new in every trial, if hidden is above 0, such as 768.
+      features: the feature-based approach: a tagger over fixed vectors of the encoder.
+      optimizer: the optimizer and its schedule; the grid has the rate.
+      layout: where the parameters lie: a layout of `bertjax.training.sharding.rules`.
+      mesh: the devices, data x model.
+      batch_tokens: tokens that one device predicts together; 0: 512 on a CPU, 16,384 elsewhere.
+      intervals: steps between lines of metrics, and between checkpoints of a trial under way.
       share_power: see `bertjax.tasks.together.Together`; 1 with a single task.
+      tracker: gets the metrics, too: "wandb", "mlflow" or "trackio". "" means none.
     """
 
-    plain: Mapping[str, Any] = dataclasses.field(compare=False)
-    tasks: Mapping[str, Task]
-    init_from: str
-    seed: int
-    grid: Grid
-    max_length: int
-    buckets: int
-    accumulate: int
-    model: Mapping[str, Any]
-    optimizer: OptimizerSpec
-    mesh: MeshSpec
-    layout: str
-    intervals: TrialIntervals
-    batch_tokens: int
+    plain: Annotated[Mapping[str, Any], Key()] = dataclasses.field(compare=False)
+    tasks: Annotated[Mapping[str, Task], OneOf("kind", TASKS, later=True), _KEYS]
+    data: Free[str] = ""
+    init_from: Free[str] = ""
+    grid: Tried[Grid] = Grid()
+    seed: CountOrNone = 0
+    max_length: Count = 128
+    accumulate: CountOrNone = 0
+    buckets: Few = 5
+    model: ModelSection
+    lm_weight: Weight = 0.0
     bilstm: BiLstmSettings = BiLstmSettings()
     features: Features | None = None
-    lm_weight: float = 0.0
-    share_power: float = 1.0
-    tracker: str = ""
+    optimizer: OptimizerSpec = OPTIMIZER
+    layout: Free[str] = "data"
+    mesh: Free[MeshSpec] = MeshSpec()
+    batch_tokens: Free[Tokens] = 0
+    intervals: Free[TrialIntervals] = TrialIntervals()
+    share_power: Share = 1.0
+    tracker: Free[str] = ""
 
     @property
     def task(self) -> Task:
@@ -210,7 +242,7 @@ class TaskRecipe:
         return tuple(dict.fromkeys((*self.tasks, "")))
 
     @classmethod
-    def from_config(cls, config: ml_collections.ConfigDict | Mapping[str, Any]) -> Self:
+    def from_config(cls, config: Config) -> Self:
         """Reads a config such as `configs/finetune_*.py`.
 
         Raises:
@@ -218,20 +250,16 @@ class TaskRecipe:
         """
         plain = plain_config(config)
         fields = dict(plain)
-        data = fields.pop("data", "")
+        data = plain.get("data", "")
         if "tasks" in fields:
+            if "task" in fields:
+                raise InputError("config.task and config.tasks: leave one out")
             fields["tasks"] = _tasks(data, fields["tasks"])
         else:
             fields["tasks"] = {"": _task("task", data, fields.pop("task", None))}
-        sections = dict(
-            **dict(grid=Grid, bilstm=BiLstmSettings, mesh=MeshSpec, intervals=TrialIntervals),
-        )
-        if "features" in fields:
-            sections["features"] = Features
-        for key, section in sections.items():
-            fields[key] = build(key, section, fields.get(key, {}))
-        fields["optimizer"] = _optimizer(fields.get("optimizer", {}))
-        recipe = build("", cls, fields | dict(plain=plain))
+        if "learning_rate" in converted(fields.get("optimizer", {}), dict, "config.optimizer"):
+            raise InputError("config.optimizer.learning_rate: give it as config.grid.learning_rate")
+        recipe = read(cls, fields | dict(plain=plain))
         recipe._check()
         return recipe
 
@@ -241,9 +269,6 @@ class TaskRecipe:
                 "config.init_from is empty: name the weights to fine-tune: a run, hf:FOLDER, "
                 "hf:NAME or tf1:FOLDER"
             )
-        for name, least in dict(seed=0, batch_tokens=0, buckets=1, accumulate=0).items():
-            if getattr(self, name) < least:
-                raise InputError(f"config.{name}={getattr(self, name)}: must be at least {least}")
         check_numbers("the last trial's config.seed", self.seed + self.grid.restarts - 1)
         for size in self.grid.batch_sizes:
             if self.accumulate and size % self.accumulate:
@@ -261,8 +286,6 @@ class TaskRecipe:
                 f"config.bilstm.hidden={self.bilstm.hidden}: a tagger over fixed features has a "
                 "BiLSTM already, that of config.features: set it to 0"
             )
-        if not self.lm_weight >= 0:
-            raise InputError(f"config.lm_weight={self.lm_weight}: must not be negative")
         if self.lm_weight and "" not in self.tasks:
             raise InputError(
                 f"config.lm_weight={self.lm_weight}: goes with one task, and config.tasks names "
@@ -273,8 +296,6 @@ class TaskRecipe:
                 f"config.lm_weight={self.lm_weight}: a BiLSTM reads on behind each token, and can "
                 "predict no next one: leave one out"
             )
-        if not 0 <= self.share_power <= 1:
-            raise InputError(f"config.share_power={self.share_power}: must be from 0 to 1")
         if "" in self.tasks and self.share_power != 1:
             raise InputError(
                 f"config.share_power={self.share_power}: one task has all batches: set it to 1"
@@ -306,7 +327,7 @@ class TaskRecipe:
                     f"{given.origin}: {given.family.name} has no head for {task.name}: give its "
                     "features to a tagger, as configs/finetune_ner.py:features does"
                 )
-        spec = build("model", type(given.spec), dataclasses.asdict(given.spec) | dict(self.model))
+        spec = read(type(given.spec), self.model, "config.model", given.spec)
         check_tensors(self.optimizer.name, spec)
         if self.lm_weight:
             self._check_reads_on(spec)
@@ -335,13 +356,6 @@ class TaskRecipe:
         own = {key: x for key, x in self.plain["tasks"][name].items() if key != "data"}
         plain = {key: x for key, x in self.plain.items() if key not in ("tasks", "share_power")}
         return plain | {"data": self.tasks[name].data, "task": own}
-
-
-def _optimizer(section: Any) -> OptimizerSpec:
-    section = converted(section, dict, "config.optimizer")
-    if "learning_rate" in section:
-        raise InputError("config.optimizer.learning_rate: give it as config.grid.learning_rate")
-    return build("optimizer", OptimizerSpec, OPTIMIZER | section)
 
 
 def check_task_name(name: str, place: str) -> None:
@@ -377,10 +391,7 @@ def _task(place: str, data: str, section: Any) -> Task:
     """The task of a section of the config, which may have data of its own."""
     fields = dict(section) if isinstance(section, Mapping) else {}
     fields["data"] = fields.get("data") or data
-    kind = fields.pop("kind", None)
-    if kind not in tuple(TASKS):
-        raise InputError(f"config.{place}.kind={kind!r}: must be one of {', '.join(TASKS)}")
-    if not fields["data"]:
+    if not fields["data"] and fields.get("kind") in tuple(TASKS):
         where = "config.data" if place == "task" else f"config.{place}.data"
         raise InputError(f"{where} is empty: name the folder with the task's files")
-    return build(place, TASKS[kind], fields)
+    return read(TaskSection, fields, f"config.{place}")

@@ -2,6 +2,8 @@
 
 import dataclasses
 
+from bertjax.base.limits import CountOrNone, Positive, Rate, check_limits
+
 ADAMW, LAMB, STABLE_ADAMW, MUON = "adamw", "lamb", "stable_adamw", "muon"
 NAMES = (ADAMW, LAMB, STABLE_ADAMW, MUON)
 PER_TENSOR = (LAMB, STABLE_ADAMW)  # they adapt the rate of each tensor
@@ -36,16 +38,16 @@ class OptimizerSpec:
     """
 
     name: str = ADAMW
-    learning_rate: float = 1e-4
+    learning_rate: Positive = 1e-4
     schedule: str = LINEAR
-    warmup_steps: int = 10_000
-    warmup_proportion: float = 0.0
-    decay_steps: int = 0
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-6
-    weight_decay: float = 0.01
-    clip_norm: float = 1.0
+    warmup_steps: CountOrNone = 10_000
+    warmup_proportion: Rate = 0.0
+    decay_steps: CountOrNone = 0
+    beta1: Rate = 0.9
+    beta2: Rate = 0.999
+    epsilon: Positive = 1e-6
+    weight_decay: Rate = 0.01
+    clip_norm: Positive = 1.0
     bias_correction: bool = True
 
     def __post_init__(self):
@@ -55,15 +57,7 @@ class OptimizerSpec:
                     f"optimizer {field}={getattr(self, field)!r}: must be one of "
                     f"{', '.join(choices)}"
                 )
-        for field in ("learning_rate", "epsilon", "clip_norm"):
-            if not getattr(self, field) > 0:
-                raise ValueError(f"optimizer {field}={getattr(self, field)}: must be positive")
-        for field in ("beta1", "beta2", "weight_decay", "warmup_proportion"):
-            if not 0 <= getattr(self, field) < 1:
-                raise ValueError(f"optimizer {field}={getattr(self, field)}: must be in [0, 1)")
-        for field in ("warmup_steps", "decay_steps"):
-            if getattr(self, field) < 0:
-                raise ValueError(f"optimizer {field}={getattr(self, field)}: must not be negative")
+        check_limits(self)
         if self.warmup_steps and self.warmup_proportion:
             raise ValueError(
                 f"optimizer warmup_proportion={self.warmup_proportion}: set it to 0, or "

@@ -3,21 +3,28 @@
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Annotated
 
 import jax
 from jax.sharding import AxisType, Mesh
 
 from bertjax.base.errors import InputError
+from bertjax.base.limits import Count, Meta
 
 DATA, MODEL = "data", "model"
 
 
 @dataclasses.dataclass(frozen=True)
 class MeshSpec:
-    """The number of devices of each mesh axis; -1 in `data` means all remaining devices."""
+    """The number of devices of each mesh axis.
 
-    data: int = -1
-    model: int = 1
+    Attributes:
+      data: over so many a batch is split; -1: all that remain.
+      model: over so many matrix products are split.
+    """
+
+    data: Annotated[int, Meta(ge=-1)] = -1
+    model: Count = 1
 
 
 def make_mesh(spec: MeshSpec, devices: Sequence[jax.Device] | None = None) -> Mesh:

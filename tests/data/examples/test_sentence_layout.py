@@ -96,6 +96,6 @@ def test_refused(corpus):
     static = MaskedTokens(MaskingRule(copies=10))
     with pytest.raises(ValueError, match="masking copies: must be 0, because this layout"):
         ExampleSpec(SINGLE_SPANS, static, LENGTH, 5, 0, "x")
-    with pytest.raises(ValueError, match="masking copies=-1: must be at least 0"):
+    with pytest.raises(ValueError, match="copies=-1: must be at least 0"):
         MaskingRule(copies=-1)
     assert FULL_SENTENCES.has_fixed_rows and not SINGLE_SPANS.has_fixed_rows

@@ -162,7 +162,7 @@ def test_equal_to_bilm_tf_over_three_streams(shared_data):
         (dict(cell_size=6), "cell_size=6: must be at least 7"),
         (dict(filters=((51, 2),)), r"\(51, 2\) must be a width from 1 to 50"),
         (dict(filters=()), "must be pairs"),
-        (dict(cell_clip=-1.0), "cell_clip=-1.0: must not be negative"),
+        (dict(cell_clip=-1.0), "cell_clip=-1.0: must be at least 0"),
         (dict(hidden_act="gelu"), "hidden_act='gelu': must be one of"),
         (dict(scan_layers=True), "scan_layers=True: must be one of"),
     ],

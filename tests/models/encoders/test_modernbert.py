@@ -344,7 +344,7 @@ def test_rotary_positions_are_relative():
     [
         (dict(hidden_size=21), "a width of 7: rotary positions need an even width"),
         (dict(hidden_size=25), "does not divide over num_attention_heads=3"),
-        (dict(local_attention=1), "local_attention=1: a window of no tokens"),
+        (dict(local_attention=1), "local_attention=1: must be at least 2"),
         (dict(global_rope_theta=1.0), "global_rope_theta=1.0: must be above 1"),
         (dict(positions="sinusoid"), "positions='sinusoid': must be one of"),
         (dict(norm="both"), "norm='both': must be one of"),
@@ -384,7 +384,7 @@ def test_what_its_config_may_say(tiny_corpus):
     assert (spec.encoder, spec.local_attention, spec.positions) == ("modernbert", 6, "rotary")
     for changes, message in (
         (dict(model=dict(num_attention_heads=32)), "config.model: .* need an even width"),
-        (dict(model=dict(local_attention=1)), "config.model: local_attention=1: a window of no"),
+        (dict(model=dict(local_attention=1)), "config.model.local_attention=1: must be at least 2"),
         (dict(model=dict(type_vocab_size=2)), "config.model.type_vocab_size: unknown key"),
         (dict(phase_2=dict(length=80)), "config.phase_2.length=80 is over the position table"),
     ):

@@ -113,7 +113,7 @@ def test_what_a_preset_does_not_open_is_a_constant():
         (EuroBertSpec, dict(hidden_size=36), "a width of 3: rotary positions need an even width"),
         (EuroBertSpec, dict(global_rope_theta=1.0), "global_rope_theta=1.0: must be above 1"),
         (EuroBertSpec, dict(classifier_pooling="max"), "classifier_pooling='max': must be one of"),
-        (ModernBertSpec, dict(local_attention=1), "local_attention=1: a window of no tokens"),
+        (ModernBertSpec, dict(local_attention=1), "local_attention=1: must be at least 2"),
         (ModernBertSpec, dict(scan_layers=True), "the layers of modernbert are not alike"),
         (ModernBertSpec, dict(positions="counted"), "positions='counted': must be one of"),
     ],

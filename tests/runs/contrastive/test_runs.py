@@ -126,23 +126,26 @@ _BAD = {
     ),
     "another loss's field": (
         dict(loss=dict(name="kl", scale=3.0)),
-        "config.loss.scale: the loss 'kl' has temperature: .*finetune_embeddings.py:kl",
+        "config.loss.scale: unknown key: there are temperature: .*finetune_embeddings.py:kl",
     ),
     "loss": (dict(loss=dict(name="x")), "config.loss.name='x': must be one of ranking"),
     "temperature": (
         dict(loss=dict(name="kl", temperature=0.0)),
-        "config.loss: temperature=0.0: must be above 0",
+        "config.loss.temperature=0.0: must be above 0",
     ),
     "scale": (
         dict(loss=dict(name="ranking", scale=0.0)),
-        "config.loss: scale=0.0: must be above 0",
+        "config.loss.scale=0.0: must be above 0",
     ),
     "dimension": (dict(dimensions=(25,)), r"config.dimensions=\(25,\): 25 is over 24, the width"),
     "dimensions of many vectors": (
         dict(_kind("late"), dimensions=(5,)),
         r"config.dimensions=\(5,\): only the vectors of config.task.kind='dense'",
     ),
-    "sparsity": (dict(sparsity=(0.1, 0.0)), r"config.sparsity=\(0.1, 0.0\): must be weights"),
+    "sparsity": (
+        dict(sparsity=(0.1, 0.0)),
+        r"config.sparsity=\(0.1, 0.0\): is for config.task.kind='sparse'",
+    ),
     "chunks": (dict(chunks=3), "config.batch_size=8 does not divide into config.chunks=3 parts"),
     "epochs": (dict(epochs=0.0, total_steps=0), "config.epochs=0.0: must be above 0"),
     "triplets with two columns": (

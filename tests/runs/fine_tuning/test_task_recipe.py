@@ -116,7 +116,7 @@ def test_a_name_that_a_task_cannot_have(tasks, message):
             dict(grid=dict(epochs=(2.5,))),
             r"config.grid.epochs\[0\]=2.5: expected `int`",
         ),
-        (dict(grid=dict(batch_size=(0,))), r"batch_size=\(0,\): must be one or more positive"),
+        (dict(grid=dict(batch_size=(0,))), r"config.grid.batch_size\[0\]=0: must be at least 1"),
         (dict(grid=dict(learning_rate=())), r"learning_rate=\(\): must be one or more positive"),
         (
             dict(grid=dict(size=1)),
@@ -131,7 +131,10 @@ def test_a_name_that_a_task_cannot_have(tasks, message):
         (dict(task=dict(kind="squad", n_best=None)), "config.task.n_best=None: expected `int`"),
         (dict(batch_tokens=-1), "config.batch_tokens=-1: must be at least 0"),
         (dict(grid=dict(restarts=10**9)), "config.grid.restarts=10{9}: must be at most 1,000"),
-        (dict(grid=dict(batch_size=(8, 10**9))), "config.grid.batch_size=10{9}: must be at most"),
+        (
+            dict(grid=dict(batch_size=(8, 10**9))),
+            r"grid.batch_size\[1\]=10{9}: must be at most",
+        ),
         (
             dict(grid=dict(learning_rate=(1e-3, float("1e400")))),
             "config.grid.learning_rate=inf: must",
@@ -148,8 +151,8 @@ def test_a_name_that_a_task_cannot_have(tasks, message):
             "config.task: answer_steps=5: an answer network reads pairs .*, and CoLA has none",
         ),
         (dict(features=dict(choices=["top"])), "config.features: choices=.*must be one or more of"),
-        (dict(features=dict(choices=["last"], hidden=0)), "config.features: hidden=0: must be at"),
-        (dict(bilstm=dict(hidden=-1)), "config.bilstm: hidden must be at least 0, depth at least"),
+        (dict(features=dict(choices=["last"], hidden=0)), "config.features.hidden=0: must be at"),
+        (dict(bilstm=dict(hidden=-1)), "config.bilstm.hidden=-1: must be at least 0"),
         (dict(bilstm=dict(width=768)), "config.bilstm.width: unknown key: there are hidden, "),
         (dict(bilstm=dict(depth=1)), "config.bilstm=.*'depth': 1.*: with hidden=0 there is no"),
         (

@@ -171,27 +171,27 @@ def test_a_warm_up_as_long_as_the_run_is_refused(warmup_steps):
     "fields, message",
     [
         (dict(name="sgd"), "name='sgd': must be one of adamw, lamb, stable_adamw, muon"),
-        (dict(learning_rate=0.0), "learning_rate=0.0: must be positive"),
-        (dict(learning_rate=float("nan")), "learning_rate=nan: must be positive"),
-        (dict(epsilon=-1.0), "epsilon=-1.0: must be positive"),
-        (dict(clip_norm=0.0), "clip_norm=0.0: must be positive"),
+        (dict(learning_rate=0.0), "learning_rate=0.0: must be above 0"),
+        (dict(learning_rate=float("nan")), "learning_rate=nan: must be above 0"),
+        (dict(epsilon=-1.0), "epsilon=-1.0: must be above 0"),
+        (dict(clip_norm=0.0), "clip_norm=0.0: must be above 0"),
         (dict(beta1=1.0), r"beta1=1.0: must be in \[0, 1\)"),
         (dict(beta2=-0.1), r"beta2=-0.1: must be in \[0, 1\)"),
         (dict(weight_decay=-0.01), r"weight_decay=-0.01: must be in \[0, 1\)"),
-        (dict(warmup_steps=-1), "warmup_steps=-1: must not be negative"),
+        (dict(warmup_steps=-1), "warmup_steps=-1: must be at least 0"),
         (
             dict(warmup_steps=0, warmup_proportion=1.0),
             r"warmup_proportion=1.0: must be in \[0, 1\)",
         ),
         (dict(warmup_proportion=0.1), "warmup_proportion=0.1: set it to 0, or warmup_steps=10000"),
         (dict(schedule="cosine"), "schedule='cosine': must be one of linear, wsd"),
-        (dict(schedule="wsd", decay_steps=-1), "decay_steps=-1: must not be negative"),
+        (dict(schedule="wsd", decay_steps=-1), "decay_steps=-1: must be at least 0"),
         (dict(decay_steps=5), "decay_steps=5: needs schedule='wsd', but the schedule is 'linear'"),
         (dict(name="stable_adamw", bias_correction=False), "bias_correction=False: stable_adamw"),
     ],
 )
 def test_a_value_that_does_not_fit_is_named(fields, message):
-    with pytest.raises(ValueError, match=f"optimizer {message}"):
+    with pytest.raises(ValueError, match=message):
         OptimizerSpec(**fields)
 
 

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from bertjax.base.fields import WORD_LENGTH
-from bertjax.models.encoders.computation import Computation, check_choice, check_shares
+from bertjax.base.limits import Count, Few, Pieces, Rate, Weight, Width
+from bertjax.models.encoders.computation import Computation, check_choice
 
 # (layers, width of both directions, width of the cells, highways): those of AllenNLP's releases.
 SIZES = {
@@ -33,20 +34,20 @@ class ElmoArchitecture:
       hidden_dropout_prob: the rate of dropout of each LSTM layer's input, and of what predicts.
     """
 
-    vocab_size: int = 793_471
-    hidden_size: int = 1024
-    num_hidden_layers: int = 2
-    cell_size: int = 4096
-    character_size: int = 16
+    vocab_size: Pieces = 793_471
+    hidden_size: Width = 1024
+    num_hidden_layers: Few = 2
+    cell_size: Count = 4096
+    character_size: Count = 16
     filters: tuple[tuple[int, int], ...] = (
         *((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024)),
     )
-    num_highways: int = 2
-    cell_clip: float = 3.0
-    projection_clip: float = 3.0
+    num_highways: Count = 2
+    cell_clip: Weight = 3.0
+    projection_clip: Weight = 3.0
     skip_connections: bool = True
     hidden_act: str = "relu"
-    hidden_dropout_prob: float = 0.1
+    hidden_dropout_prob: Rate = 0.1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,12 +76,8 @@ class ElmoSpec(Computation, ElmoArchitecture):
         check_choice(self, "hidden_act", ("relu", "tanh"))
         check_choice(self, "scan_layers", (False,))
         check_choice(self, "remat", ("none",))
-        check_shares(self, "hidden_dropout_prob")
         if self.hidden_size % 2:
             raise ValueError(f"hidden_size={self.hidden_size}: must be even, for two directions")
-        for clip in ("cell_clip", "projection_clip"):
-            if not getattr(self, clip) >= 0:
-                raise ValueError(f"{clip}={getattr(self, clip)}: must not be negative")
         if self.cell_size < self.projection_size:
             raise ValueError(
                 f"cell_size={self.cell_size}: must be at least {self.projection_size}, half of "
