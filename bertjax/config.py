@@ -20,6 +20,7 @@ from bertjax.runs.recipe import PhaseSpec
 from bertjax.tasks.similarity.examples import Columns
 from bertjax.training.optimizers.spec import OptimizerSpec
 from bertjax.training.sharding.mesh import MeshSpec
+from bertjax.training.subset import AdapterSpec
 
 
 def section(settings: type, without: Sequence[str] = (), **values: Any) -> dict[str, Any]:
@@ -102,6 +103,11 @@ def paper_config() -> ml_collections.ConfigDict:
         dropout_bits=32,
     )
     config.optimizer = section(OptimizerSpec, without=["warmup_proportion"])
+
+    # A low-rank adapter that is trained in place of the given weights, name="lora"; and patterns of
+    # paths of parameters that stay as they are: "embeddings|layer_[0-5]/".
+    config.adapter = section(AdapterSpec)
+    config.frozen = ""
 
     # The decay of a moving average of the parameters (EMA). The average is evaluated, exported and
     # fine-tuned in place of the parameters. 0 means no average.
@@ -232,8 +238,10 @@ def similarity_config(loss: str = "ranking") -> ml_collections.ConfigDict:
     config.total_steps = 0
     config.seed = 0
 
-    # Fields of the encoder's spec, as in `finetune_config`.
+    # Fields of the encoder's spec, and what of the weights is not trained, as in `finetune_config`.
     config.model = finetune_config().model
+    config.adapter = section(AdapterSpec)
+    config.frozen = ""
     config.optimizer = section(OptimizerSpec)
     config.optimizer.update(learning_rate=2e-5, **OPTIMIZER)
     config.layout = "data"
@@ -277,6 +285,9 @@ def finetune_config() -> ml_collections.ConfigDict:
         remat="activation",
         dropout_bits=32,
     )
+    # A low-rank adapter, and patterns of weights that stay as they are, as in `paper_config`.
+    config.adapter = section(AdapterSpec)
+    config.frozen = ""
     # The weight of the next token's loss beside the task's, for GPT, whose paper has 0.5.
     config.lm_weight = 0.0
     # A BiLSTM over the encoder, new in every trial, if hidden is above 0, such as 768.

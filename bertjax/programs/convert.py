@@ -21,11 +21,17 @@ from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.serving import write_serving
 from bertjax.interop.tokenizer_files import differences
-from bertjax.runs.open_model import check_one_task, is_fine_tuned, is_run, of_run, open_part
+from bertjax.runs.open_model import (
+    LoadedRun,
+    check_one_task,
+    is_fine_tuned,
+    is_run,
+    load_run,
+    of_run,
+    open_part,
+)
 from bertjax.runs.run_folder import (
     EVALUATION_FILE,
-    LoadedRun,
-    load_run,
     read_config,
     read_results,
 )

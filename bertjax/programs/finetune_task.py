@@ -31,13 +31,14 @@ from bertjax.runs.fine_tuning.task_family import about_task
 from bertjax.runs.fine_tuning.task_tokens import with_task_tokens
 from bertjax.runs.fine_tuning.trials import Trials
 from bertjax.runs.how_computed import how_computed, with_compute_dtype
-from bertjax.runs.initialize import load_into
+from bertjax.runs.initialize import frozen_params, learned_branches, load_into
 from bertjax.runs.open_model import open_model
 from bertjax.runs.run_folder import MODEL_FOLDER, PARAMETERS_FOLDER, check_same_config
 from bertjax.tasks.task import Task
 from bertjax.training.memory import less_memory
-from bertjax.training.model import Model, Params
+from bertjax.training.model import Model, Params, merged
 from bertjax.training.sharding.placement import make_placement
+from bertjax.training.subset import with_subset
 from bertjax.training.trackers import check_tracker
 
 # Keys that may change when a run continues: where it runs, where its data and weights lie (their
@@ -87,7 +88,13 @@ def run(config: Any, workdir: str) -> int:
     }
     on_top = bilstm.flops_per_word(spec.hidden_size) if bilstm else 0.0
     families = {name: task.family for name, task in recipe.tasks.items()}
-    model = encoder_with_heads(families, spec, bilstm)
+    model = with_subset(
+        encoder_with_heads(families, spec, bilstm),
+        recipe.adapter,
+        recipe.frozen,
+        learned_branches(sources),
+    )
+    frozen, _ = frozen_params(model, placement, sources, recipe.seed)
     trials = Trials(
         recipe,
         data,
@@ -98,6 +105,7 @@ def run(config: Any, workdir: str) -> int:
         ),
         pad_id=given.tokenizer.pad_id,
         start=lambda params: _loaded(params, sources, model),
+        frozen=frozen,
     )
     with exclusive(folder):
         for name in recipe.names:
@@ -182,7 +190,8 @@ def _best_model(
         )
 
     def unpack(models: Mapping[str, Pretrained]) -> Params:
-        return _loaded(experiment.fresh_state(0).params, models, experiment.model)
+        fresh = merged(experiment.fresh_state(0).params, experiment.frozen)
+        return _loaded(fresh, models, experiment.model)
 
     places = {
         name: MODEL_FOLDER if recipe.in_transformers(spec, task) else PARAMETERS_FOLDER

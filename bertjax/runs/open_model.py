@@ -1,9 +1,13 @@
 """Opens a trained model, wherever it comes from: RUN, hf:FOLDER or hf:NAME, tf1:, elmo:FOLDER."""
 
 import dataclasses
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+
+import jax
+from flax import linen as nn
 
 from bertjax.base.cloud_storage import in_bucket, path_of
 from bertjax.base.errors import InputError
@@ -18,18 +22,128 @@ from bertjax.models.encoders.computation import plain
 from bertjax.models.encoders.registry import family_of
 from bertjax.models.encoders.storage import to_plain
 from bertjax.models.heads.tasks import OUTPUT_LAYERS
+from bertjax.objectives.objective import PretrainingObjective
+from bertjax.runs.assembly import run_model
+from bertjax.runs.initialize import frozen_params, open_sources
+from bertjax.runs.recipe import Recipe
 from bertjax.runs.run_folder import (
     ENSEMBLE,
     MODEL_FOLDER,
     PARAMETERS_FOLDER,
+    RESULTS_FILE,
     TAGGER_FOLDER,
-    LoadedRun,
+    checkpoints_folder,
+    checkpoints_of,
     is_of_tasks,
-    load_run,
     read_config,
     source_of,
 )
 from bertjax.text.characters import Characters
+from bertjax.text.tokenizer import Tokenizer
+from bertjax.training.checkpoint import saved_steps
+from bertjax.training.model import Model, Params, merged
+from bertjax.training.sharding.placement import Placement, data_parallel
+from bertjax.training.state import Average, placed
+from bertjax.training.subset import trains_part
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadedRun:
+    """A trained model: its recipe and tokenizer, and the newest whole checkpoint's parameters.
+
+    The model computes as in the phase of that checkpoint; where the run keeps an average of its
+    parameters, `params` is that. `data` is the identity of what it was trained on.
+    """
+
+    recipe: Recipe
+    tokenizer: Tokenizer
+    model: Model
+    placement: Placement
+    params: Params
+    step: int
+    data: Mapping[str, str]
+
+    @property
+    def objective(self) -> PretrainingObjective:
+        """The objective of the checkpoint's phase."""
+        return self.recipe.phase_at(self.step).objective
+
+    def part(self, name: str = "") -> tuple[nn.Module, Params]:
+        """A part of the model, and its parameters; "": the one that other programs open."""
+        part = name or self.objective.exported
+        return self.model.parts[part].module, self.model.params_of(self.params, part)
+
+
+def load_run(name: str | Path) -> LoadedRun:
+    """Loads a checkpoint of a run, with all parameters on every device.
+
+    Args:
+      name: "RUN" for its newest whole checkpoint, or "RUN@STEP".
+
+    Raises:
+      InputError: it is not a run, has no checkpoint, or does not have that one.
+    """
+    run, step = source_of(name)
+    config = read_config(run)
+    if is_of_tasks(config):
+        raise InputError(
+            f"{run}: a run of fine-tuning, not of pre-training: its figures are in its "
+            f"{RESULTS_FILE}, and launch/predict.py and launch/convert.py take it"
+        )
+    if ENSEMBLE in config:
+        raise InputError(
+            f"{run}: an ensemble of fine-tuned runs, which launch/predict.py alone takes: name one "
+            "of its runs"
+        )
+    if "model_type" in config or "architectures" in config:
+        raise InputError(
+            f"{run}: not a run, but a model as transformers has it: where a program takes such "
+            f"models, name it hf:{run}"
+        )
+    recipe = Recipe.from_config(config)
+    tokenizer = Tokenizer.open(run)
+    spec = recipe.spec_for(tokenizer)
+    # As many devices as divide a batch.
+    devices = jax.devices()[: math.gcd(jax.device_count(), recipe.eval_batch_size)]
+    placement = data_parallel(devices)
+    partly = trains_part(recipe.adapter, recipe.frozen)
+    given = open_sources(recipe, tokenizer, open_model, begun=True) if partly else {}
+    model = run_model(recipe, recipe.objective, spec, given)
+    params = placed(jax.eval_shape(model.init, jax.random.key(0)), placement)
+    part = {"average": Average(params, recipe.ema)} if recipe.ema else {"params": params}
+    restored = None
+    if checkpoints_folder(run).is_dir():
+        checkpoints = checkpoints_of(run, keep=1, read_only=True)
+        restored = checkpoints.restore(part, step)
+    if restored is None and step is not None:
+        raise InputError(
+            f"{name}: no such checkpoint; there are {saved_steps(checkpoints_folder(run))}: keep "
+            "more with config.keep_checkpoint_every"
+        )
+    if restored is None:
+        raise InputError(f"{run}: no checkpoint yet: the run was stopped before its first one")
+    parts, metadata = restored
+    params = parts["average"].weights if recipe.ema else parts["params"]
+    if partly:
+        frozen, identities = frozen_params(model, placement, given, recipe.seed)
+        check_weights(identities, metadata["data"], name, recipe)
+        params = merged(params, frozen)
+    phase = recipe.phase_at(metadata["step"])
+    model = run_model(recipe, phase.objective, recipe.spec_in(phase, spec), given)
+    return LoadedRun(
+        recipe, tokenizer, model, placement, params, metadata["step"], metadata["data"]
+    )
+
+
+def check_weights(
+    now: Mapping[str, str], begun: Mapping[str, str], name: str | Path, recipe: Recipe
+) -> None:
+    """Raises InputError if weights that are not trained have other identities than in a run."""
+    if not now.items() <= begun.items():
+        raise InputError(
+            f"{name}: config.init_from={recipe.init_from} has other weights now than the run was "
+            "begun with: give it those"
+        )
 
 
 def open_model(source: str, kind: str = "") -> Pretrained:

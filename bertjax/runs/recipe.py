@@ -24,6 +24,7 @@ from bertjax.training.optimizers.schedule import Schedule, make_schedule
 from bertjax.training.optimizers.spec import PER_TENSOR, WSD, OptimizerSpec
 from bertjax.training.sharding.mesh import MeshSpec
 from bertjax.training.sharding.rules import sharding_layout
+from bertjax.training.subset import AdapterSpec, check_subset
 
 PAPER_VOCABULARY = 30_522  # pieces; for a config without a corpus
 
@@ -97,6 +98,8 @@ class Recipe:
     budget: str = ""
     language_alpha: float = 1.0
     tracker: str = ""
+    adapter: AdapterSpec = AdapterSpec()
+    frozen: str = ""
 
     @classmethod
     def from_config(cls, config: Config) -> "Recipe":
@@ -109,7 +112,8 @@ class Recipe:
         fields = dict(plain)
         fields.pop("dry_run", None)
         sections = dict(
-            optimizer=OptimizerSpec, masking=MaskingRule, mesh=MeshSpec, intervals=Intervals
+            **dict(optimizer=OptimizerSpec, masking=MaskingRule, mesh=MeshSpec),
+            **dict(intervals=Intervals, adapter=AdapterSpec),
         )
         for key, section in sections.items():
             fields[key] = build(key, section, fields.get(key, {}))
@@ -144,6 +148,7 @@ class Recipe:
                     f"config.budget={self.budget}: a run with decay_from is as long as its decay: "
                     "leave one out"
                 )
+        check_subset(self.adapter, self.frozen, bool(self.sources))
         sharding_layout(self.layout)
         self._check_batches()
         spec = self.spec(vocab_size=1)

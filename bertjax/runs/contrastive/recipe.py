@@ -19,6 +19,7 @@ from bertjax.tasks.similarity.examples import Columns
 from bertjax.training.optimizers.spec import OptimizerSpec
 from bertjax.training.sharding.mesh import MeshSpec
 from bertjax.training.sharding.rules import sharding_layout
+from bertjax.training.subset import AdapterSpec, check_subset
 
 RERANKER = "reranker"
 TASK_KINDS = (*KINDS, RERANKER)
@@ -105,6 +106,8 @@ class SimilarityRecipe:
     dimensions: tuple[int, ...] = ()
     sparsity: tuple[float, float] = (0.0, 0.0)
     tracker: str = ""
+    adapter: AdapterSpec = AdapterSpec()
+    frozen: str = ""
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
@@ -118,6 +121,7 @@ class SimilarityRecipe:
         fields["embedding"], fields["length"] = _task(fields.pop("task", None))
         fields["loss"] = _loss(fields.get("loss"))
         sections = dict(columns=Columns, optimizer=OptimizerSpec, mesh=MeshSpec, intervals=Steps)
+        sections["adapter"] = AdapterSpec
         for key, section in sections.items():
             fields[key] = build(key, section, fields.get(key, {}))
         named = [split_weight(each) for each in _listed(fields.get("data", ""))]
@@ -156,6 +160,7 @@ class SimilarityRecipe:
                 f"config.batch_size={self.batch_size} does not divide into "
                 f"config.chunks={self.chunks} parts"
             )
+        check_subset(self.adapter, self.frozen)
         sharding_layout(self.layout)
         self._check_task()
 

@@ -30,6 +30,7 @@ from bertjax.tasks.triviaqa import TriviaQa
 from bertjax.training.optimizers.spec import OptimizerSpec
 from bertjax.training.sharding.mesh import MeshSpec
 from bertjax.training.sharding.rules import sharding_layout
+from bertjax.training.subset import AdapterSpec, check_subset
 
 Number = TypeVar("Number", int, float)
 
@@ -189,6 +190,8 @@ class TaskRecipe:
     lm_weight: float = 0.0
     share_power: float = 1.0
     tracker: str = ""
+    adapter: AdapterSpec = AdapterSpec()
+    frozen: str = ""
 
     @property
     def task(self) -> Task:
@@ -225,6 +228,7 @@ class TaskRecipe:
             fields["tasks"] = {"": _task("task", data, fields.pop("task", None))}
         sections = dict(
             **dict(grid=Grid, bilstm=BiLstmSettings, mesh=MeshSpec, intervals=TrialIntervals),
+            adapter=AdapterSpec,
         )
         if "features" in fields:
             sections["features"] = Features
@@ -279,6 +283,7 @@ class TaskRecipe:
             raise InputError(
                 f"config.share_power={self.share_power}: one task has all batches: set it to 1"
             )
+        check_subset(self.adapter, self.frozen, not self.features)
         sharding_layout(self.layout)
 
     def trials(self) -> list[Trial]:
