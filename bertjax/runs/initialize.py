@@ -13,20 +13,20 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from bertjax.base.errors import InputError
 from bertjax.base.factors import FACTORS
 from bertjax.interop.derived import as_family
-from bertjax.interop.pretrained import Pretrained
+from bertjax.interop.pretrained import LowRank, Pretrained
 from bertjax.interop.vocabulary_change import with_vocabulary
 from bertjax.models.encoders import kinds
 from bertjax.models.encoders.computation import determined
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.encoders.registry import ENCODERS
-from bertjax.models.encoders.storage import from_plain, tables_of_pieces
+from bertjax.models.encoders.storage import from_plain, tables_of_pieces, to_plain
 from bertjax.models.heads.tasks import BILSTM, OUTPUT_LAYERS
 from bertjax.runs.recipe import Recipe, phase_keys
 from bertjax.runs.sections import about_config
 from bertjax.text.characters import Characters
 from bertjax.text.extension import extends
 from bertjax.text.tokenizer import Tokenizer
-from bertjax.training.model import Model, parameters_at
+from bertjax.training.model import Model, Params, merged, parameters_at
 from bertjax.training.sharding.placement import Placement
 from bertjax.training.subset import stays, trains_part
 
@@ -181,6 +181,27 @@ def learned_branches(given: Mapping[str, Pretrained]) -> dict[str, list[str]]:
     """The branches of given weights, by part of the model, without the output layers of tasks."""
     anew = BILSTM, *OUTPUT_LAYERS
     return {part: [b for b in each.params if b not in anew] for part, each in given.items()}
+
+
+def low_rank(
+    model: Model, params: Params, source: Pretrained, base: Pretrained, part: str = ""
+) -> LowRank | None:
+    """What an adapter has learned in a part of a model; None: it has none.
+
+    Args:
+      params: all parameters of the model.
+      source: the weights that the part started from.
+      base: these weights as they are opened, with all parts.
+    """
+    if not (adapters := model.parts[part].adapters):
+        return None
+    whole = merged(model.params_of(params, part), model.factors_of(params, part))
+    plain = flatten_dict(to_plain(whole, model.parts[part].module.spec))
+    factors = {path: leaf for path, leaf in plain.items() if path[-1] in FACTORS}
+    (given,) = learned_branches({part: source}).values()
+    anew = tuple(dict.fromkeys(path[0] for path in plain if path[0] not in given))
+    _, rank, scale = adapters[0]
+    return LowRank(base.origin, base.identity, rank, scale, unflatten_dict(factors), anew)
 
 
 def frozen_params(

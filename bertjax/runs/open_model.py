@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import jax
 from flax import linen as nn
@@ -17,6 +18,7 @@ from bertjax.interop.elmo import read_elmo
 from bertjax.interop.google import read_release
 from bertjax.interop.hub import model_folder
 from bertjax.interop.hugging_face import read_hugging_face
+from bertjax.interop.peft import is_peft, read_peft
 from bertjax.interop.pretrained import Pretrained
 from bertjax.models.encoders.computation import plain
 from bertjax.models.encoders.registry import family_of
@@ -24,7 +26,7 @@ from bertjax.models.encoders.storage import to_plain
 from bertjax.models.heads.tasks import OUTPUT_LAYERS
 from bertjax.objectives.objective import PretrainingObjective
 from bertjax.runs.assembly import run_model
-from bertjax.runs.initialize import frozen_params, open_sources
+from bertjax.runs.initialize import frozen_params, low_rank, open_sources
 from bertjax.runs.recipe import Recipe
 from bertjax.runs.run_folder import (
     ENSEMBLE,
@@ -52,7 +54,8 @@ class LoadedRun:
     """A trained model: its recipe and tokenizer, and the newest whole checkpoint's parameters.
 
     The model computes as in the phase of that checkpoint; where the run keeps an average of its
-    parameters, `params` is that. `data` is the identity of what it was trained on.
+    parameters, `params` is that. `data` is the identity of what it was trained on. `given` are the
+    weights of which it has trained a part only.
     """
 
     recipe: Recipe
@@ -62,6 +65,7 @@ class LoadedRun:
     params: Params
     step: int
     data: Mapping[str, str]
+    given: Mapping[str, Pretrained] = MappingProxyType({})
 
     @property
     def objective(self) -> PretrainingObjective:
@@ -131,7 +135,7 @@ def load_run(name: str | Path) -> LoadedRun:
     phase = recipe.phase_at(metadata["step"])
     model = run_model(recipe, phase.objective, recipe.spec_in(phase, spec), given)
     return LoadedRun(
-        recipe, tokenizer, model, placement, params, metadata["step"], metadata["data"]
+        recipe, tokenizer, model, placement, params, metadata["step"], metadata["data"], given
     )
 
 
@@ -187,10 +191,21 @@ def open_model(source: str, kind: str = "") -> Pretrained:
         parts = (part for part, its_kind in run.objective.others.items() if its_kind == kind)
         return of_run(run, source, next(parts, ""))
     if form == "hf":
-        return read_hugging_face(model_folder(name), source)
+        folder = model_folder(name)
+        return (
+            read_peft(folder, source, _open_base)
+            if is_peft(folder)
+            else read_hugging_face(folder, source)
+        )
     if form == "elmo":
         return read_elmo(Path(name), source)
     return read_release(Path(name), source)
+
+
+def _open_base(name: str) -> Pretrained:
+    """The weights that an adapter changes: a run, or what transformers has."""
+    of_run = Path(name).is_dir() and not {"model_type", "architectures"} & read_config(name).keys()
+    return open_model(name if of_run else f"hf:{name}")
 
 
 def open_part(source: str, part: str) -> Pretrained:
@@ -271,6 +286,8 @@ def of_run(run: LoadedRun, origin: str, part: str = "") -> Pretrained:
             "launch/pretrain.py and launch/evaluate.py alone"
         )
     module, params = run.part(part)
+    name = part or objective.exported
+    source = run.given.get(name)
     characters = family_of(module.spec).reads_characters
     return Pretrained(
         origin=origin,
@@ -278,4 +295,5 @@ def of_run(run: LoadedRun, origin: str, part: str = "") -> Pretrained:
         spec=plain(module.spec),
         params=to_plain(params, module.spec),
         tokenizer=Characters(run.tokenizer.identity) if characters else run.tokenizer,
+        adapter=low_rank(run.model, run.params, source, source, name) if source else None,
     )

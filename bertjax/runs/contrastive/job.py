@@ -22,7 +22,7 @@ from bertjax.runs.contrastive.data import TrainingData
 from bertjax.runs.contrastive.recipe import SimilarityRecipe
 from bertjax.runs.fine_tuning.task_family import about_reranker
 from bertjax.runs.how_computed import how_computed, with_compute_dtype
-from bertjax.runs.initialize import frozen_params, learned_branches, load_into
+from bertjax.runs.initialize import frozen_params, learned_branches, load_into, low_rank
 from bertjax.runs.open_model import open_model
 from bertjax.runs.run_folder import check_same_config
 from bertjax.runs.sections import Config, flat
@@ -138,7 +138,9 @@ class SimilarityJob:
           params: all of them, on the host.
         """
         embedding, spec = self.recipe.embedding, self.spec
-        params = self.trainer.experiment.model.params_of(params)
+        network = self.trainer.experiment.model
+        adapter = low_rank(network, params, self.source, self.given)
+        params = network.params_of(params)
         trained = {name: tree for name, tree in params.items() if name != SCALE}
         model = Pretrained(
             origin=str(self.folder),
@@ -147,6 +149,7 @@ class SimilarityJob:
             params=to_plain(trained, spec),
             tokenizer=self.given.tokenizer,
             classes=_classes(self.recipe),
+            adapter=adapter,
         )
         if embedding is None:
             length, _ = self.recipe.lengths(spec)
