@@ -54,7 +54,7 @@ class Part:
       shared: paths in its parameters -> the part whose parameters these are, at the same path.
       added: paths in its parameters -> the part to whose parameters, at the same path and without
         their gradient, its own are added. Fresh ones are 0.
-      adapters: of its kernels. The first whose pattern fits changes a kernel.
+      adapters: of its kernels that are not trained. The first whose pattern fits changes a kernel.
     """
 
     module: nn.Module
@@ -97,7 +97,7 @@ class Part:
 
     def adapter_of(self, path: Path, box: Any) -> Adapter | None:
         """The adapter of a parameter in its box; None: it is not changed."""
-        if path[-1] != KERNEL or not box.inputs:
+        if path[-1] != KERNEL or not box.inputs or not self.is_frozen(path):
             return None
         name = "/".join(path)
         return next((each for each in self.adapters if re.search(each.pattern, name)), None)

@@ -86,7 +86,8 @@ def with_subset(
     """The model, of which some parameters are not trained.
 
     Args:
-      adapter: changes kernels in each part. With it, all given weights stay as they are.
+      adapter: changes kernels in each part. With it, all given weights stay as they are; and
+        without given weights there is none.
       frozen: patterns of the paths of parameters that stay as they are, with | between them.
       given: part -> the branches of its parameters that come from given weights, without output
         layers of a task.
@@ -114,9 +115,10 @@ def with_subset(
     names = ["/".join(path) for path in flat]
     for each in patterns:
         _check_found("config.frozen", each, names)
-    if adapter.name:
-        kernels = ["/".join(path) for path, box in flat.items() if box.inputs]
-        _check_found("config.adapter.targets", adapter.targets, kernels)
+    if adapter.name and given:
+        branches = {branch for each in given.values() for branch in each}
+        kernels = [path for path, box in flat.items() if box.inputs and path[0] in branches]
+        _check_found("config.adapter.targets", adapter.targets, list(map("/".join, kernels)))
     if not jax.tree.leaves(jax.eval_shape(found.init, jax.random.key(0))):
         raise InputError(f"config.frozen={frozen!r}: nothing is left to train: leave some out")
     return found

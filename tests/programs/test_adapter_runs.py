@@ -85,7 +85,11 @@ def test_adapters_that_are_none_of_this_model_are_refused(run, tiny_run, tmp_pat
     tries = [
         (dict(use_dora=True), arrays, "use_dora=True: only False is read"),
         (dict(peft_type="IA3"), arrays, "peft_type='IA3': only 'LORA' is read"),
-        (dict(base_model_name_or_path="gone/x"), arrays, "is not to be had: hf:gone/x: no such folder"),
+        (
+            dict(base_model_name_or_path="gone/x"),
+            arrays,
+            "is not to be had: hf:gone/x: no such folder",
+        ),
         (dict(base_model_name_or_path=""), arrays, "names no base_model_name_or_path: write it"),
         (dict(base_model_name_or_path=str(run)), arrays, f"for another model than {run} is now"),
         ({}, arrays.replace(b"layer.0", b"layer.7"), "which has no bert.encoder.layer.7.attention"),

@@ -99,7 +99,7 @@ class Trials:
             objective=minimized,
             optimizer=make_optimizer(recipe.optimizer, partial(logical_axes, trained.init)),
             placement=placement,
-            frozen=frozen,
+            frozen=dict(frozen),
         )
         self._trainer = Trainer(self.experiment)
         how = dict(pad_id=pad_id, batch_tokens=recipe.batch_tokens)
