@@ -13,8 +13,9 @@ from bertjax.base.files import (
     local_folder,
     write_json,
 )
-from bertjax.interop.hugging_face import has_class, read_hugging_face, write_hugging_face
+from bertjax.interop.hugging_face import has_class, read_hugging_face
 from bertjax.interop.own_folder import read_folder, write_folder
+from bertjax.interop.peft import write_trained
 from bertjax.interop.pretrained import Pretrained
 from bertjax.models.encoders.computation import plain
 from bertjax.models.encoders.contract import EncoderSpec
@@ -31,14 +32,15 @@ from bertjax.runs.fine_tuning.task_family import about_task
 from bertjax.runs.fine_tuning.task_tokens import with_task_tokens
 from bertjax.runs.fine_tuning.trials import Trials
 from bertjax.runs.how_computed import how_computed, with_compute_dtype
-from bertjax.runs.initialize import load_into
+from bertjax.runs.initialize import frozen_params, learned_branches, load_into, low_rank
 from bertjax.runs.open_model import open_model
 from bertjax.runs.read import free_keys
 from bertjax.runs.run_folder import MODEL_FOLDER, PARAMETERS_FOLDER, check_same_config
 from bertjax.tasks.task import Task
 from bertjax.training.memory import less_memory
-from bertjax.training.model import Model, Params
+from bertjax.training.model import Model, Params, merged
 from bertjax.training.sharding.placement import make_placement
+from bertjax.training.subset import with_subset
 from bertjax.training.trackers import check_tracker
 
 
@@ -63,7 +65,8 @@ def run(config: Any, workdir: str) -> int:
       InputError: something cannot work; it is raised before anything is compiled.
     """
     recipe, folder = begin(config, workdir)
-    given = with_task_tokens(open_model(recipe.init_from))
+    base = open_model(recipe.init_from)
+    given = with_task_tokens(base)
     print(given.summary(), flush=True)
     spec, bilstm = recipe.spec(given), recipe.bilstm.module()
     placement = make_placement(recipe.mesh, recipe.layout)
@@ -81,7 +84,13 @@ def run(config: Any, workdir: str) -> int:
     }
     on_top = bilstm.flops_per_word(spec.hidden_size) if bilstm else 0.0
     families = {name: task.family for name, task in recipe.tasks.items()}
-    model = encoder_with_heads(families, spec, bilstm)
+    model = with_subset(
+        encoder_with_heads(families, spec, bilstm),
+        recipe.adapter,
+        recipe.frozen,
+        learned_branches(sources),
+    )
+    frozen, _ = frozen_params(model, placement, sources, recipe.seed)
     trials = Trials(
         recipe,
         data,
@@ -92,12 +101,13 @@ def run(config: Any, workdir: str) -> int:
         ),
         pad_id=given.tokenizer.pad_id,
         start=lambda params: _loaded(params, sources, model),
+        frozen=frozen,
     )
     with exclusive(folder):
         for name in recipe.names:
             (folder / name).mkdir(exist_ok=True)
             write_json(folder / name / "config.json", recipe.plain_of(name))
-        best = _best_model(folder, recipe, given, spec, trials)
+        best = _best_model(folder, recipe, sources, base, spec, trials)
         search = Search(folder, recipe, data, trials, best)
         search.announce()
         given_ones = {
@@ -155,26 +165,35 @@ def _loaded(params: Params, sources: Mapping[str, Pretrained], model: Model) -> 
 
 
 def _best_model(
-    folder: Path, recipe: TaskRecipe, given: Pretrained, spec: EncoderSpec, trials: Trials
+    folder: Path,
+    recipe: TaskRecipe,
+    sources: Mapping[str, Pretrained],
+    base: Pretrained,
+    spec: EncoderSpec,
+    trials: Trials,
 ) -> BestModel:
     """The store of the best model: a folder of transformers, if it has such models, or of ours."""
     experiment = trials.experiment
 
     def pack(name: str, params: Params, settings: Mapping[str, Any]) -> Pretrained:
-        task = recipe.tasks[name]
+        task, source = recipe.tasks[name], sources[name]
+        # With tokens of its own, a task has other weights than those that an adapter is for.
+        same = source.tokenizer is base.tokenizer
         return Pretrained(
             origin=str(folder / name),
             kind=TASK_OBJECTIVES[task.family.objective].kind,
             spec=plain(spec),
             params=to_plain(experiment.model.params_of(params, name), spec),
-            tokenizer=given.tokenizer,
+            tokenizer=source.tokenizer,
             classes=class_names(task.family),
             task={**about_task(task, recipe.max_length), **settings},
             bilstm=recipe.bilstm.module(),
+            adapter=low_rank(experiment.model, params, source, base, name) if same else None,
         )
 
     def unpack(models: Mapping[str, Pretrained]) -> Params:
-        return _loaded(experiment.fresh_state(0).params, models, experiment.model)
+        fresh = merged(experiment.fresh_state(0).params, experiment.frozen)
+        return _loaded(fresh, models, experiment.model)
 
     places = {
         name: MODEL_FOLDER if recipe.in_transformers(spec, task) else PARAMETERS_FOLDER
@@ -185,7 +204,7 @@ def _best_model(
 
 
 def _write(model: Pretrained, folder: Path) -> None:
-    (write_hugging_face if has_class(model) else write_folder)(model, folder)
+    (write_trained if has_class(model) else write_folder)(model, folder)
 
 
 def _read(folder: Path, origin: str) -> Pretrained:

@@ -28,8 +28,8 @@ from bertjax.interop.pretrained import Pretrained
 from bertjax.models.encoders import kinds
 from bertjax.models.heads.architectures import text_inputs
 from bertjax.objectives.masked_lm import MaskedLM
-from bertjax.runs.open_model import is_run, of_run, open_model
-from bertjax.runs.run_folder import MASKED_TEXT_FILE, LoadedRun, load_run, source_of
+from bertjax.runs.open_model import LoadedRun, is_run, load_run, of_run, open_model
+from bertjax.runs.run_folder import MASKED_TEXT_FILE, source_of
 from bertjax.training.evaluation import Evaluator, HeldOut
 from bertjax.training.model import Model
 from bertjax.training.sharding.placement import data_parallel

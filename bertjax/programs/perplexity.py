@@ -16,8 +16,7 @@ from bertjax.inference.batcher import Batcher
 from bertjax.interop.pretrained import Pretrained
 from bertjax.lab.minimal_pairs.likelihood import log_probabilities
 from bertjax.models.encoders import kinds
-from bertjax.runs.open_model import is_run, open_model
-from bertjax.runs.run_folder import load_run
+from bertjax.runs.open_model import is_run, load_run, open_model
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.sharding.placement import HostBatch, data_parallel
 

@@ -1,9 +1,14 @@
 """Opens a trained model, wherever it comes from: RUN, hf:FOLDER or hf:NAME, tf1:, elmo:FOLDER."""
 
 import dataclasses
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
+
+import jax
+from flax import linen as nn
 
 from bertjax.base.cloud_storage import in_bucket, path_of
 from bertjax.base.errors import InputError
@@ -13,23 +18,136 @@ from bertjax.interop.elmo import read_elmo
 from bertjax.interop.google import read_release
 from bertjax.interop.hub import model_folder
 from bertjax.interop.hugging_face import read_hugging_face
+from bertjax.interop.peft import is_peft, read_peft
 from bertjax.interop.pretrained import Pretrained
 from bertjax.models.encoders.computation import plain
 from bertjax.models.encoders.registry import family_of
 from bertjax.models.encoders.storage import to_plain
 from bertjax.models.heads.tasks import OUTPUT_LAYERS
+from bertjax.objectives.objective import PretrainingObjective
+from bertjax.runs.assembly import run_model
+from bertjax.runs.initialize import frozen_params, low_rank, open_sources
+from bertjax.runs.recipe import Recipe
 from bertjax.runs.run_folder import (
     ENSEMBLE,
     MODEL_FOLDER,
     PARAMETERS_FOLDER,
+    RESULTS_FILE,
     TAGGER_FOLDER,
-    LoadedRun,
+    checkpoints_folder,
+    checkpoints_of,
     is_of_tasks,
-    load_run,
     read_config,
     source_of,
 )
 from bertjax.text.characters import Characters
+from bertjax.text.tokenizer import Tokenizer
+from bertjax.training.checkpoint import saved_steps
+from bertjax.training.model import Model, Params, merged
+from bertjax.training.sharding.placement import Placement, data_parallel
+from bertjax.training.state import Average, placed
+from bertjax.training.subset import trains_part
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadedRun:
+    """A trained model: its recipe and tokenizer, and the newest whole checkpoint's parameters.
+
+    The model computes as in the phase of that checkpoint; where the run keeps an average of its
+    parameters, `params` is that. `data` is the identity of what it was trained on. `given` are the
+    weights of which it has trained a part only.
+    """
+
+    recipe: Recipe
+    tokenizer: Tokenizer
+    model: Model
+    placement: Placement
+    params: Params
+    step: int
+    data: Mapping[str, str]
+    given: Mapping[str, Pretrained] = MappingProxyType({})
+
+    @property
+    def objective(self) -> PretrainingObjective:
+        """The objective of the checkpoint's phase."""
+        return self.recipe.phase_at(self.step).objective
+
+    def part(self, name: str = "") -> tuple[nn.Module, Params]:
+        """A part of the model, and its parameters; "": the one that other programs open."""
+        part = name or self.objective.exported
+        return self.model.parts[part].module, self.model.params_of(self.params, part)
+
+
+def load_run(name: str | Path) -> LoadedRun:
+    """Loads a checkpoint of a run, with all parameters on every device.
+
+    Args:
+      name: "RUN" for its newest whole checkpoint, or "RUN@STEP".
+
+    Raises:
+      InputError: it is not a run, has no checkpoint, or does not have that one.
+    """
+    run, step = source_of(name)
+    config = read_config(run)
+    if is_of_tasks(config):
+        raise InputError(
+            f"{run}: a run of fine-tuning, not of pre-training: its figures are in its "
+            f"{RESULTS_FILE}, and launch/predict.py and launch/convert.py take it"
+        )
+    if ENSEMBLE in config:
+        raise InputError(
+            f"{run}: an ensemble of fine-tuned runs, which launch/predict.py alone takes: name one "
+            "of its runs"
+        )
+    if "model_type" in config or "architectures" in config:
+        raise InputError(
+            f"{run}: not a run, but a model as transformers has it: where a program takes such "
+            f"models, name it hf:{run}"
+        )
+    recipe = Recipe.from_config(config)
+    tokenizer = Tokenizer.open(run)
+    spec = recipe.spec_for(tokenizer)
+    # As many devices as divide a batch.
+    devices = jax.devices()[: math.gcd(jax.device_count(), recipe.eval_batch_size)]
+    placement = data_parallel(devices)
+    partly = trains_part(recipe.adapter, recipe.frozen)
+    given = open_sources(recipe, tokenizer, open_model, begun=True) if partly else {}
+    model = run_model(recipe, recipe.objective, spec, given)
+    params = placed(jax.eval_shape(model.init, jax.random.key(0)), placement)
+    part = {"average": Average(params, recipe.ema)} if recipe.ema else {"params": params}
+    restored = None
+    if checkpoints_folder(run).is_dir():
+        checkpoints = checkpoints_of(run, keep=1, read_only=True)
+        restored = checkpoints.restore(part, step)
+    if restored is None and step is not None:
+        raise InputError(
+            f"{name}: no such checkpoint; there are {saved_steps(checkpoints_folder(run))}: keep "
+            "more with config.keep_checkpoint_every"
+        )
+    if restored is None:
+        raise InputError(f"{run}: no checkpoint yet: the run was stopped before its first one")
+    parts, metadata = restored
+    params = parts["average"].weights if recipe.ema else parts["params"]
+    if partly:
+        frozen, identities = frozen_params(model, placement, given, recipe.seed)
+        check_weights(identities, metadata["data"], name, recipe)
+        params = merged(params, frozen)
+    phase = recipe.phase_at(metadata["step"])
+    model = run_model(recipe, phase.objective, recipe.spec_in(phase, spec), given)
+    return LoadedRun(
+        recipe, tokenizer, model, placement, params, metadata["step"], metadata["data"], given
+    )
+
+
+def check_weights(
+    now: Mapping[str, str], begun: Mapping[str, str], name: str | Path, recipe: Recipe
+) -> None:
+    """Raises InputError if weights that are not trained have other identities than in a run."""
+    if not now.items() <= begun.items():
+        raise InputError(
+            f"{name}: config.init_from={recipe.init_from} has other weights now than the run was "
+            "begun with: give it those"
+        )
 
 
 def open_model(source: str, kind: str = "") -> Pretrained:
@@ -73,10 +191,21 @@ def open_model(source: str, kind: str = "") -> Pretrained:
         parts = (part for part, its_kind in run.objective.others.items() if its_kind == kind)
         return of_run(run, source, next(parts, ""))
     if form == "hf":
-        return read_hugging_face(model_folder(name), source)
+        folder = model_folder(name)
+        return (
+            read_peft(folder, source, _open_base)
+            if is_peft(folder)
+            else read_hugging_face(folder, source)
+        )
     if form == "elmo":
         return read_elmo(Path(name), source)
     return read_release(Path(name), source)
+
+
+def _open_base(name: str) -> Pretrained:
+    """The weights that an adapter changes: a run, or what transformers has."""
+    of_run = Path(name).is_dir() and not {"model_type", "architectures"} & read_config(name).keys()
+    return open_model(name if of_run else f"hf:{name}")
 
 
 def open_part(source: str, part: str) -> Pretrained:
@@ -157,6 +286,8 @@ def of_run(run: LoadedRun, origin: str, part: str = "") -> Pretrained:
             "launch/pretrain.py and launch/evaluate.py alone"
         )
     module, params = run.part(part)
+    name = part or objective.exported
+    source = run.given.get(name)
     characters = family_of(module.spec).reads_characters
     return Pretrained(
         origin=origin,
@@ -164,4 +295,5 @@ def of_run(run: LoadedRun, origin: str, part: str = "") -> Pretrained:
         spec=plain(module.spec),
         params=to_plain(params, module.spec),
         tokenizer=Characters(run.tokenizer.identity) if characters else run.tokenizer,
+        adapter=low_rank(run.model, run.params, source, source, name) if source else None,
     )

@@ -1,14 +1,9 @@
 """Reads a run folder: config.json, the tokenizer, checkpoints/."""
 
-import dataclasses
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-import jax
-from flax import linen as nn
 
 from bertjax.base.cloud_storage import checked_path, path_of
 from bertjax.base.errors import InputError
@@ -16,15 +11,9 @@ from bertjax.base.files import read_json
 from bertjax.base.validation import record
 from bertjax.data.corpus.manifest import is_corpus
 from bertjax.models.encoders.renames import ALL_RENAMES
-from bertjax.objectives.objective import PretrainingObjective
 from bertjax.runs.read import flat, without
-from bertjax.runs.recipe import Recipe
-from bertjax.text.tokenizer import Tokenizer
-from bertjax.training.checkpoint import Checkpoints, newest_metadata, saved_steps
+from bertjax.training.checkpoint import Checkpoints, newest_metadata
 from bertjax.training.journal import METRICS_FILE
-from bertjax.training.model import Model, Params
-from bertjax.training.sharding.placement import Placement, data_parallel
-from bertjax.training.state import Average, placed
 
 EVALUATION_FILE = "evaluation.json"  # what launch/evaluate.py found
 GRAMMAR_FILE = "grammar.json"  # what a study found by launch/score.py
@@ -205,85 +194,3 @@ def config_difference(
         if read(without(plain, differ)) == read(plain):
             return ""
     return "".join(f"{key} was {before.get(key)!r}, is {now.get(key)!r}" for key in differ[:1])
-
-
-@dataclasses.dataclass(frozen=True)
-class LoadedRun:
-    """A trained model: its recipe and tokenizer, and the newest whole checkpoint's parameters.
-
-    The model computes as in the phase of that checkpoint; where the run keeps an average of its
-    parameters, `params` is that. `data` is the identity of what it was trained on.
-    """
-
-    recipe: Recipe
-    tokenizer: Tokenizer
-    model: Model
-    placement: Placement
-    params: Params
-    step: int
-    data: Mapping[str, str]
-
-    @property
-    def objective(self) -> PretrainingObjective:
-        """The objective of the checkpoint's phase."""
-        return self.recipe.phase_at(self.step).objective
-
-    def part(self, name: str = "") -> tuple[nn.Module, Params]:
-        """A part of the model, and its parameters; "": the one that other programs open."""
-        part = name or self.objective.exported
-        return self.model.parts[part].module, self.model.params_of(self.params, part)
-
-
-def load_run(name: str | Path) -> LoadedRun:
-    """Loads a checkpoint of a run, with all parameters on every device.
-
-    Args:
-      name: "RUN" for its newest whole checkpoint, or "RUN@STEP".
-
-    Raises:
-      InputError: it is not a run, has no checkpoint, or does not have that one.
-    """
-    run, step = source_of(name)
-    config = read_config(run)
-    if is_of_tasks(config):
-        raise InputError(
-            f"{run}: a run of fine-tuning, not of pre-training: its figures are in its "
-            f"{RESULTS_FILE}, and launch/predict.py and launch/convert.py take it"
-        )
-    if ENSEMBLE in config:
-        raise InputError(
-            f"{run}: an ensemble of fine-tuned runs, which launch/predict.py alone takes: name one "
-            "of its runs"
-        )
-    if "model_type" in config or "architectures" in config:
-        raise InputError(
-            f"{run}: not a run, but a model as transformers has it: where a program takes such "
-            f"models, name it hf:{run}"
-        )
-    recipe = Recipe.from_config(config)
-    tokenizer = Tokenizer.open(run)
-    spec = recipe.spec_for(tokenizer)
-    # As many devices as divide a batch.
-    devices = jax.devices()[: math.gcd(jax.device_count(), recipe.eval_batch_size)]
-    placement = data_parallel(devices)
-    init = recipe.objective.model(spec).init
-    params = placed(jax.eval_shape(init, jax.random.key(0)), placement)
-    part = {"average": Average(params, recipe.ema)} if recipe.ema else {"params": params}
-    restored = None
-    if checkpoints_folder(run).is_dir():
-        checkpoints = checkpoints_of(run, keep=1, read_only=True)
-        restored = checkpoints.restore(part, step)
-    if restored is None and step is not None:
-        raise InputError(
-            f"{name}: no such checkpoint; there are {saved_steps(checkpoints_folder(run))}: keep "
-            "more with config.keep_checkpoint_every"
-        )
-    if restored is None:
-        raise InputError(f"{run}: no checkpoint yet: the run was stopped before its first one")
-    parts, metadata = restored
-    params = parts["average"].weights if recipe.ema else parts["params"]
-    phase = recipe.phase_at(metadata["step"])
-    model = phase.objective.model(recipe.spec_in(phase, spec))
-    return LoadedRun(
-        recipe, tokenizer, model, placement, params, metadata["step"], metadata["data"]
-    )

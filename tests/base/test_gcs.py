@@ -30,7 +30,8 @@ from bertjax.programs import (
     prepare,
     pretrain,
 )
-from bertjax.runs.run_folder import load_run, read_config
+from bertjax.runs.open_model import load_run
+from bertjax.runs.run_folder import read_config
 from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.journal import Journal, read_metrics
 from bertjax.training.sharding.mesh import MeshSpec, make_mesh

@@ -60,7 +60,7 @@ def _trained(command: made.Command) -> Callable[[Path, End], Any]:
     def result(folder: Path, end: End) -> Any:
         import jax  # only now, when the environment is prepared for it
 
-        from bertjax.runs.run_folder import load_run
+        from bertjax.runs.open_model import load_run
 
         params = jax.tree_util.tree_leaves_with_path(load_run(folder / "run").params)
         bits = {jax.tree_util.keystr(path): np.asarray(leaf).tobytes() for path, leaf in params}

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from bertjax.programs import pretrain
-from bertjax.runs.run_folder import load_run
+from bertjax.runs.open_model import load_run
 from tests.helpers.checkout import REPOSITORY
 from tests.helpers.patience import PATIENCE
 from tests.helpers.reserved_port import reserved_port

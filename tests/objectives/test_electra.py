@@ -16,6 +16,7 @@ from bertjax.base.errors import InputError
 from bertjax.models.encoders.presets import BertSpec, ElectraSpec, ModernBertSpec
 from bertjax.objectives.electra import DISCRIMINATOR, GENERATOR, ReplacedTokenDetection
 from bertjax.runs.initialize import load_into, open_sources
+from bertjax.runs.open_model import open_model
 from bertjax.runs.recipe import Recipe
 from bertjax.training.evaluation import Evaluator, HeldOut
 from bertjax.training.experiment import Experiment
@@ -417,7 +418,7 @@ def test_weights_for_a_generator_need_those_of_what_it_shares():
     config = pretrain_electra_tiny.get_config().to_dict()
     recipe = Recipe.from_config(config | {"init_from": {GENERATOR: "hf:nowhere"}})
     with pytest.raises(InputError, match="electra/embeddings are those of discriminator.*, too"):
-        open_sources(recipe, None, begun=False)
+        open_sources(recipe, None, open_model, begun=False)
 
 
 @pytest.mark.parametrize("family", [BertSpec, ModernBertSpec])

@@ -18,8 +18,8 @@ from bertjax.objectives.left_to_right import LeftToRight
 from bertjax.objectives.masked_lm import MaskedLM
 from bertjax.programs import complete, perplexity, pretrain, score
 from bertjax.runs import open_model
+from bertjax.runs.open_model import load_run
 from bertjax.runs.recipe import Recipe
-from bertjax.runs.run_folder import load_run
 from bertjax.training.experiment import Experiment
 from bertjax.training.objective import Rngs
 from bertjax.training.sharding.mesh import MeshSpec

@@ -17,8 +17,7 @@ from bertjax.models.heads.embedding import Embedding
 from bertjax.programs import convert, evaluate, predict, pretrain
 from bertjax.runs.fine_tuning.fine_tuned import open_fine_tuned
 from bertjax.runs.fine_tuning.task_family import task_family_of
-from bertjax.runs.open_model import open_model
-from bertjax.runs.run_folder import load_run
+from bertjax.runs.open_model import load_run, open_model
 from tests.helpers.closeness import LOGITS, assert_close, rounding
 from tests.helpers.slow_cases import others_slow
 from tests.helpers.small_models import vector_model

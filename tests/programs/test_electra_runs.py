@@ -23,8 +23,7 @@ from bertjax.programs import (
     show_sharding,
 )
 from bertjax.runs.health import verdict_of_run
-from bertjax.runs.open_model import open_model
-from bertjax.runs.run_folder import load_run
+from bertjax.runs.open_model import load_run, open_model
 from tests.helpers.closeness import LOGITS, assert_close, rounding
 from tests.helpers.stopped import pretrain_until_stopped
 from tests.helpers.task_files import FAMILIES, tiny_finetuning

@@ -9,7 +9,7 @@ import pytest
 
 from bertjax.base.errors import InputError
 from bertjax.programs import evaluate, prepare
-from bertjax.runs.run_folder import load_run
+from bertjax.runs.open_model import load_run
 from tests.helpers.closeness import assert_close
 from tests.helpers.tiny_run import metrics_of
 

@@ -4,7 +4,7 @@ import pytest
 
 from bertjax.base.errors import InputError
 from bertjax.programs import fill_mask
-from bertjax.runs.run_folder import load_run
+from bertjax.runs.open_model import load_run
 from tests.helpers.closeness import assert_close
 
 

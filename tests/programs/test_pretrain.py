@@ -13,7 +13,8 @@ import pytest
 from bertjax.base.errors import InputError
 from bertjax.models.encoders.presets import BertSpec
 from bertjax.programs import evaluate, prepare, pretrain
-from bertjax.runs.run_folder import load_run, read_config
+from bertjax.runs.open_model import load_run
+from bertjax.runs.run_folder import read_config
 from bertjax.training.journal import Journal
 from bertjax.training.loop import Trainer
 from tests.helpers.closeness import assert_close

@@ -12,8 +12,9 @@ import pytest
 from bertjax.base.errors import InputError
 from bertjax.programs import evaluate, pretrain
 from bertjax.runs.branch import branch_config
+from bertjax.runs.open_model import load_run
 from bertjax.runs.recipe import Recipe
-from bertjax.runs.run_folder import load_run, read_config
+from bertjax.runs.run_folder import read_config
 from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.journal import Journal
 from tests.helpers.closeness import assert_close

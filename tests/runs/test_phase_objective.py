@@ -8,9 +8,8 @@ import pytest
 from bertjax.base.errors import InputError
 from bertjax.models.encoders import kinds
 from bertjax.programs import evaluate, pretrain
-from bertjax.runs.open_model import open_model
+from bertjax.runs.open_model import load_run, open_model
 from bertjax.runs.recipe import Recipe
-from bertjax.runs.run_folder import load_run
 from tests.helpers.tiny_run import metrics_of, tiny_config
 
 MASKED = {"objective": "masked_lm", "intervals": {"log": 1, "checkpoint": 3}}

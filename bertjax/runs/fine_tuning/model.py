@@ -1,5 +1,6 @@
 """A model with the head of a task, and its outputs for any examples."""
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 
 import jax
@@ -59,7 +60,8 @@ def encoder_with_heads(
 def predicting_next(model: Model) -> Model:
     """The same model of whole texts, which also gives the logits of each next token."""
     part = model.parts[""]
-    return Model.of(part.module.clone(predicts_next=True), part.inputs)
+    module = part.module.clone(predicts_next=True)
+    return Model({"": dataclasses.replace(part, module=module)})
 
 
 class Predictor:
