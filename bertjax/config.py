@@ -32,6 +32,7 @@ from bertjax.tasks.similarity.examples import Columns
 from bertjax.training.loop import Intervals
 from bertjax.training.optimizers.spec import OptimizerSpec
 from bertjax.training.sharding.mesh import MeshSpec
+from bertjax.training.subset import AdapterSpec
 
 _OF_GIVEN_WEIGHTS = dict(
     hidden_dropout_prob=0.1,
@@ -89,6 +90,7 @@ def paper_config() -> ml_collections.ConfigDict:
                 dropout_bits=32,
             ),
             optimizer=section(OptimizerSpec, without=["warmup_proportion"]),
+            adapter=section(AdapterSpec),
             mesh=section(MeshSpec),
             intervals=section(Intervals),
         )
@@ -180,6 +182,7 @@ def similarity_config(loss: str = "ranking") -> ml_collections.ConfigDict:
             loss=section(LOSSES[loss], name=loss),
             model=_OF_GIVEN_WEIGHTS,
             optimizer=section(SIMILARITY_OPTIMIZER),
+            adapter=section(AdapterSpec),
             mesh=section(MeshSpec),
             intervals=section(Steps),
         )
@@ -198,6 +201,7 @@ def finetune_config() -> ml_collections.ConfigDict:
             model=_OF_GIVEN_WEIGHTS,
             bilstm=section(BiLstmSettings),
             optimizer=section(OPTIMIZER, others),
+            adapter=section(AdapterSpec),
             mesh=section(MeshSpec),
             intervals=section(TrialIntervals),
         )

@@ -37,5 +37,6 @@ KV_HEADS = "kv_heads"  # of keys and values, where queries have more
 HEAD_WIDTH = "head_width"
 MLP = "mlp"
 CLASSES = "classes"
+RANK = "rank"  # of the change that an adapter makes to a kernel
 
 ALL = frozenset(value for name, value in list(globals().items()) if name.isupper())

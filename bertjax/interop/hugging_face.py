@@ -45,11 +45,14 @@ _FLOATS = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
 # ------------------------------------------------------------------------------- reading
 
 
-def read_hugging_face(folder: Path, origin: str) -> Pretrained:
+def read_hugging_face(
+    folder: Path, origin: str, arrays: Mapping[str, np.ndarray] | None = None
+) -> Pretrained:
     """Reads config.json, the tokenizer, and model.safetensors (or its shards).
 
     Args:
       origin: what the user calls the folder, for messages.
+      arrays: the weights, by their names; None: those of the folder.
 
     Raises:
       InputError: no such folder; an encoder that is not in `ENCODERS`; an array that is missing,
@@ -61,11 +64,11 @@ def read_hugging_face(folder: Path, origin: str) -> Pretrained:
     family = _family(config, origin)
     read_config(folder / CONFIG_FILE, family)
     spec = spec_of(config, family, origin)
-    files = _weight_files(folder, origin, config)
+    files = [] if arrays else _weight_files(folder, origin, config)
     tokenizer = read_tokenizer(folder)
-    raw: dict[str, np.ndarray] = {}
+    raw = dict(arrays or {})
     for file in files:
-        raw |= _read_safetensors(file, family)
+        raw |= read_arrays(file, family)
     modules = read_modules(folder, origin, tokenizer, spec.max_position_embeddings)
     classes = _classes(config, origin)
     kind = model_kind(modules.embedding) if modules else _kind(config, family, origin)
@@ -93,7 +96,7 @@ def _projection(
     assert file
     if not file.exists():
         raise InputError(f"{file}: missing: download it, too")
-    weight = _read_safetensors(file, family).get(DENSE_WEIGHT, np.zeros(()))
+    weight = read_arrays(file, family).get(DENSE_WEIGHT, np.zeros(()))
     if weight.shape != wanted:
         raise InputError(f"{file}: {DENSE_WEIGHT} is {weight.shape}, where {wanted} belongs")
     _check_finite(DENSE_WEIGHT, weight, str(file))
@@ -188,7 +191,7 @@ def _weight_files(folder: Path, origin: str, config: Mapping[str, Any]) -> list[
     )
 
 
-def _read_safetensors(path: Path, family: EncoderFamily) -> dict[str, np.ndarray]:
+def read_arrays(path: Path, family: EncoderFamily) -> dict[str, np.ndarray]:
     """The arrays of a file: floats as float32, which is exact; other constants as bytes."""
     try:
         pairs = safetensors.deserialize(path.read_bytes())
@@ -340,13 +343,18 @@ def write_hugging_face(pretrained: Pretrained, folder: Path) -> None:
             "it, and launch/convert.py exports an ELMo with --to=elmo:FOLDER, and others without a "
             "CRF and an answer network with --to=stablehlo:FOLDER"
         )
-    config = config_of(pretrained)
     arrays = to_theirs(pretrained.params, pretrained.entries)
     if pretrained.kind == kinds.ENCODER:  # saved without the prefix
         bare = pretrained.names.bare
         arrays = {name.removeprefix(bare): array for name, array in arrays.items()}
     # Not `save_file`, whose files only their owner may read.
     (folder / WEIGHTS_FILE).write_bytes(save(arrays, metadata={"format": "pt"}))
+    write_settings(pretrained, folder)
+
+
+def write_settings(pretrained: Pretrained, folder: Path) -> None:
+    """Writes all of a model's folder but its weights."""
+    config = config_of(pretrained)
     longest, of_texts = pretrained.spec.max_position_embeddings, kinds.SEQUENCE_CLASSIFICATION
     length = pretrained.task.get("max_length") if pretrained.kind == of_texts else None
     write_tokenizer(

@@ -28,6 +28,27 @@ _POOLER = "pooler"
 
 
 @dataclasses.dataclass(frozen=True)
+class LowRank:
+    """What was trained of a model: changes of its kernels by an adapter, and whole parts.
+
+    Attributes:
+      base: the weights that were changed, as `open_model` takes them.
+      identity: of these weights.
+      rank, scale: see `bertjax.training.model.Adapter`.
+      factors: nested as `Pretrained.params`, with two arrays (`bertjax.base.factors`) in the place
+        of each kernel that was changed.
+      whole: the parts that were trained without an adapter, such as a new output layer.
+    """
+
+    base: str
+    identity: str
+    rank: int
+    scale: float
+    factors: Mapping[str, Any]
+    whole: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class Pretrained:
     """A trained model on the host.
 
@@ -48,6 +69,7 @@ class Pretrained:
       kept: what the source says to sentence-transformers alone, which exports say again: the
         "prompts" by name and the "default_prompt_name" of its vectors, and the "activation_fn" of a
         reranker, or None.
+      adapter: the adapter whose changes are in `params`, if it was trained here.
     """
 
     origin: str
@@ -62,6 +84,7 @@ class Pretrained:
     embedding: Embedding | None = None
     rows: str = ""
     kept: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    adapter: LowRank | None = None
 
     def __post_init__(self):
         if self.tokenizer.vocabulary_size > self.spec.vocab_size:

@@ -18,6 +18,7 @@ from bertjax.interop import hub, onnx, proof, sentence_transformers_check, trans
 from bertjax.interop.card import model_card
 from bertjax.interop.elmo import read_elmo, write_elmo
 from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
+from bertjax.interop.peft import ADAPTER_FOLDER, write_peft
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.serving import write_serving
 from bertjax.interop.tokenizer_files import differences
@@ -25,13 +26,14 @@ from bertjax.runs.fine_tuning.recipe import TaskRecipe
 from bertjax.runs.pretrained_run import LoadedRun
 from bertjax.runs.read import flat, free_keys
 from bertjax.runs.recipe import Recipe
-from bertjax.runs.run_folder import EVALUATION_FILE, read_results
+from bertjax.runs.run_folder import EVALUATION_FILE, MODEL_FOLDER, read_results
 from bertjax.runs.source import PretrainedRun, TasksRun, TunedRun, open_model, open_source
 from bertjax.tasks.multi_label import THRESHOLDS
 from bertjax.training.journal import HELDOUT, read_metrics
 from bertjax.training.model import Params
 
-HUGGING_FACE, ONNX, SERVING, ELMO = TARGETS = "hf:", "onnx:", "stablehlo:", "elmo:"  # of a target
+# The beginnings of a target.
+HUGGING_FACE, ONNX, SERVING, ELMO, PEFT = TARGETS = "hf:", "onnx:", "stablehlo:", "elmo:", "peft:"
 
 # What a card leaves out besides the keys that do not change what is computed: it names the weights
 # without their path, and a model with a BiLSTM gets no card.
@@ -61,7 +63,8 @@ def run(model: str, target: str, part: str = "", push: str = "") -> dict[str, fl
     Args:
       model: RUN, hf:FOLDER, hf:NAME, tf1:FOLDER or elmo:FOLDER.
       target: "hf:FOLDER", for transformers; "onnx:FOLDER", the same and files for ONNX Runtime;
-        "stablehlo:FOLDER", for a server; or "elmo:FOLDER", of an ELMo for bilm-tf and AllenNLP.
+        "stablehlo:FOLDER", for a server; "elmo:FOLDER", of an ELMo for bilm-tf and AllenNLP; or
+        "peft:FOLDER", of the adapter alone that a run of pre-training has trained.
       part: the part of a run's model, such as "generator"; "": the one that all programs open.
       push: a name on the Hugging Face hub to which the folder is uploaded; "": none.
 
@@ -86,7 +89,8 @@ def run(model: str, target: str, part: str = "", push: str = "") -> dict[str, fl
         hub.check_access(push)
     with new_folder(output) as folder:
         trained, recipe, figures = None, dict[str, Any](), dict[str, Any]()
-        match open_source(model):
+        opened = open_source(model)
+        match opened:
             case TasksRun() as run:
                 raise run.refusal
             case PretrainedRun() as run:
@@ -102,6 +106,14 @@ def run(model: str, target: str, part: str = "", push: str = "") -> dict[str, fl
         changes: dict[str, str] = {}
         if form == SERVING:
             found = {"the artifact": write_serving(pretrained, folder)}
+        elif form == PEFT:
+            if isinstance(opened, TunedRun):
+                raise InputError(
+                    f"--to={target}: {model} has it already, if it has trained an adapter: copy "
+                    f"the folder {model}/{MODEL_FOLDER}/{ADAPTER_FOLDER}"
+                )
+            write_peft(pretrained, folder)
+            found, _ = _difference(as_trained, pretrained, open_model(f"hf:{folder}"))
         elif form == ELMO:
             write_elmo(pretrained, folder)
             found, _ = _prove(as_trained, pretrained, read_elmo(folder, str(folder)))
@@ -144,6 +156,13 @@ def _prove(
     given = {part: pretrained.params[part] for part in again.params}
     if not jax.tree.all(jax.tree.map(np.array_equal, again.params, given)):
         raise RuntimeError(f"{again.origin}: the weights written do not read back bit for bit")
+    return _difference(trained, pretrained, again)
+
+
+def _difference(
+    trained: tuple[nn.Module, Params] | None, pretrained: Pretrained, again: Pretrained
+) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+    """The same, where weights are equal but for rounding."""
     inputs = proof.random_inputs(pretrained)
     module, params = trained or (pretrained.model(), pretrained.params)
     before = _outputs(module, params, inputs)

@@ -4,16 +4,17 @@ import dataclasses
 from collections.abc import Sequence
 
 from bertjax.base.cloud_storage import checked_path
-from bertjax.base.errors import InputError
 from bertjax.base.files import write_json
 from bertjax.base.limits import Many, check
 from bertjax.data.corpus.store import HELDOUT, TokenStore
 from bertjax.objectives.objective import PretrainingObjective
 from bertjax.runs.assembly import held_out_examples
 from bertjax.runs.initialize import frozen_params, open_sources
+from bertjax.runs.pretrained_run import check_weights
 from bertjax.runs.run_folder import EVALUATION_FILE, source_of
-from bertjax.runs.source import load_run
+from bertjax.runs.source import load_run, open_model
 from bertjax.training.evaluation import Evaluator
+from bertjax.training.model import merged
 from bertjax.training.verdict import in_language
 
 _WIDTH = 15  # of a column: "0.5312 ± 0.0156"
@@ -43,14 +44,10 @@ def run(model: str, corpus: str | None, batches: int) -> dict[str, dict[str, flo
     identity = loaded.tokenizer.identity
     store = TokenStore.open(corpora, HELDOUT, alpha=alpha, tokenizer_identity=identity)
     evaluator = Evaluator(objective, loaded.model, loaded.placement)
-    given = open_sources(recipe, loaded.tokenizer, begun=True)
+    given = open_sources(recipe, loaded.tokenizer, open_model, begun=True)
     frozen, identities = frozen_params(loaded.model, loaded.placement, given, recipe.seed)
-    if not identities.items() <= loaded.data.items():
-        raise InputError(
-            f"{model}: config.init_from={recipe.init_from} has other weights now than the run was "
-            "begun with: give it those"
-        )
-    params, results = {**loaded.params, **frozen}, {}
+    check_weights(identities, loaded.data, model, recipe)
+    params, results = merged(loaded.params, frozen), {}
     for phase in {phase.length: phase for phase in recipe.phases}.values():
         phase = dataclasses.replace(phase, objective=objective)
         held_out = held_out_examples(recipe, phase, loaded.tokenizer, store)

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 
 import jax
 
@@ -11,8 +12,10 @@ from bertjax.base.fields import SEGMENT_IDS
 from bertjax.data.corpus.store import TokenStore
 from bertjax.data.examples.batches import Examples
 from bertjax.data.examples.documents import mean_context
+from bertjax.interop.pretrained import Pretrained
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.objectives.objective import PretrainingObjective
+from bertjax.runs.initialize import learned_branches
 from bertjax.runs.recipe import PhaseSpec, Recipe
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.evaluation import HeldOut
@@ -22,6 +25,7 @@ from bertjax.training.model import Model
 from bertjax.training.optimizers.optimizer import make_optimizer
 from bertjax.training.sharding.placement import HostBatch, make_placement
 from bertjax.training.state import logical_axes
+from bertjax.training.subset import with_subset
 
 
 def make_phases(
@@ -31,17 +35,19 @@ def make_phases(
     train: TokenStore,
     held_out: TokenStore,
     own: Mapping[tuple[str, ...], TokenStore] | None = None,
+    given: Mapping[str, Pretrained] = MappingProxyType({}),
 ) -> list[Phase]:
     """The run's phases over a corpus; phases without steps are left out.
 
     Args:
       own: the text of phases that have a corpus of their own, by `PhaseSpec.corpus`; all others
         read `train`.
+      given: the weights that the run starts from, by part of the model.
 
     Raises:
       InputError: the corpus cannot give such examples.
     """
-    phases, model_of = [], functools.cache(partial(phase_model, recipe, spec))
+    phases, model_of = [], functools.cache(partial(phase_model, recipe, spec, given=given))
     stores = {(): train, **(own or {})}
     for name, phase, steps in recipe.steps():
         settings = recipe.example_spec(phase, name, phase.batch_size)
@@ -82,12 +88,34 @@ def _one_part(examples: Examples, number: int) -> list[Callable[[slice], HostBat
 
 
 def phase_model(
-    recipe: Recipe, spec: EncoderSpec, objective: PretrainingObjective, phase_spec: EncoderSpec
+    recipe: Recipe,
+    spec: EncoderSpec,
+    objective: PretrainingObjective,
+    phase_spec: EncoderSpec,
+    given: Mapping[str, Pretrained] = MappingProxyType({}),
 ) -> Model | None:
     """The model of a phase that computes as `phase_spec` says; None if it is the run's."""
     if (objective, phase_spec) == (recipe.objective, spec):
         return None
-    return objective.model(phase_spec)
+    return run_model(recipe, objective, phase_spec, given)
+
+
+def run_model(
+    recipe: Recipe,
+    objective: PretrainingObjective,
+    spec: EncoderSpec,
+    given: Mapping[str, Pretrained],
+) -> Model:
+    """The model that an objective of a run trains, all of it or what the config says.
+
+    Args:
+      given: the weights that the run starts from, by part of the model.
+
+    Raises:
+      InputError: see `with_subset`.
+    """
+    model = objective.model(spec)
+    return with_subset(model, recipe.adapter, recipe.frozen, learned_branches(given))
 
 
 def held_out_examples(
@@ -104,17 +132,21 @@ def held_out_examples(
 
 
 def make_experiment(
-    recipe: Recipe, spec: EncoderSpec, devices: Sequence[jax.Device] | None = None
+    recipe: Recipe,
+    spec: EncoderSpec,
+    devices: Sequence[jax.Device] | None = None,
+    given: Mapping[str, Pretrained] = MappingProxyType({}),
 ) -> Experiment:
     """Puts a recipe's pieces together.
 
     Args:
       devices: by default, all devices of the job.
+      given: the weights that the run starts from, by part of the model.
 
     Raises:
-      InputError: the mesh or the layout does not fit the devices.
+      InputError: the mesh or the layout does not fit the devices; or see `with_subset`.
     """
-    model = recipe.objective.model(spec)
+    model = run_model(recipe, recipe.objective, spec, given)
     return Experiment(
         model=model,
         objective=recipe.objective,

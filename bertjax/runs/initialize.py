@@ -1,7 +1,7 @@
 """Training that starts from given weights."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -11,22 +11,24 @@ from flax import linen as nn
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from bertjax.base.errors import InputError
+from bertjax.base.factors import FACTORS
 from bertjax.interop.derived import as_family
-from bertjax.interop.pretrained import Pretrained
+from bertjax.interop.pretrained import LowRank, Pretrained
 from bertjax.interop.vocabulary_change import with_vocabulary
 from bertjax.models.encoders import kinds
 from bertjax.models.encoders.computation import determined
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.encoders.registry import ENCODERS
-from bertjax.models.encoders.storage import from_plain
+from bertjax.models.encoders.storage import from_plain, tables_of_pieces, to_plain
+from bertjax.models.heads.tasks import BILSTM, OUTPUT_LAYERS
 from bertjax.runs.read import about_config
 from bertjax.runs.recipe import Recipe, phase_keys
-from bertjax.runs.source import open_model
 from bertjax.text.characters import Characters
 from bertjax.text.extension import extends
 from bertjax.text.tokenizer import Tokenizer
-from bertjax.training.model import Model, parameters_at
+from bertjax.training.model import Model, Params, merged, parameters_at
 from bertjax.training.sharding.placement import Placement
+from bertjax.training.subset import stays, trains_part
 
 
 def with_weights(recipe: Recipe, given: Mapping[str, Pretrained]) -> dict[str, Any]:
@@ -125,7 +127,11 @@ def predicting(given: Pretrained, tokenizer: Tokenizer, spec: EncoderSpec) -> Pr
 
 
 def open_sources(
-    recipe: Recipe, tokenizer: Tokenizer | None, *, begun: bool
+    recipe: Recipe,
+    tokenizer: Tokenizer | None,
+    open_model: Callable[[str], Pretrained],
+    *,
+    begun: bool,
 ) -> dict[str, Pretrained]:
     """The weights that `config.init_from` names, by part of the model.
 
@@ -133,13 +139,15 @@ def open_sources(
 
     Args:
       tokenizer: the corpus's, which they get (`in_vocabulary`); None: they keep their own.
-      begun: whether the run goes on, and so needs only the weights of frozen parts.
+      open_model: that of `bertjax.runs.source`, which itself may open a run with sources.
+      begun: whether the run goes on, and so needs only weights that are not trained.
 
     Raises:
       InputError: the model does not have the part, or the part shares parameters with one without
         weights; or a source cannot be read, or cannot have the tokenizer.
     """
     parts = recipe.objective.model(recipe.spec(vocab_size=1)).parts
+    subset = recipe.adapter, recipe.frozen
     names = ", ".join(filter(None, parts)) or "one without a name: give its weights as a text"
     given = {}
     for part, source in recipe.sources.items():
@@ -151,7 +159,7 @@ def open_sources(
                     f"config.init_from.{part}: its {path} are those of {owner}, which would begin "
                     f"anew: give the weights of {owner}, too"
                 )
-        if not begun or parts[part].frozen:
+        if not begun or parts[part].frozen or trains_part(*subset):
             given[part] = open_model(source)
             if not ENCODERS[recipe.model["encoder"]].reads_characters:
                 given[part].check_reads_pieces()
@@ -160,15 +168,47 @@ def open_sources(
         if part in given and tokenizer and given[part].family.reads_characters:
             given[part] = predicting(given[part], tokenizer, recipe.spec_for(tokenizer))
         elif part in given and tokenizer:
-            exchange, frozen = recipe.exchange_vocabulary, parts[part].frozen
-            given[part] = in_vocabulary(given[part], tokenizer, exchange=exchange, frozen=frozen)
+            table, *_ = tables_of_pieces(given[part].spec)
+            given[part] = in_vocabulary(
+                given[part],
+                tokenizer,
+                exchange=recipe.exchange_vocabulary,
+                frozen=bool(parts[part].frozen) or stays(table, *subset),
+            )
     return given
+
+
+def learned_branches(given: Mapping[str, Pretrained]) -> dict[str, list[str]]:
+    """The branches of given weights, by part of the model, without the output layers of tasks."""
+    anew = BILSTM, *OUTPUT_LAYERS
+    return {part: [b for b in each.params if b not in anew] for part, each in given.items()}
+
+
+def low_rank(
+    model: Model, params: Params, source: Pretrained, base: Pretrained, part: str = ""
+) -> LowRank | None:
+    """What an adapter has learned in a part of a model; None: it has none.
+
+    Args:
+      params: all parameters of the model.
+      source: the weights that the part started from.
+      base: these weights as they are opened, with all parts.
+    """
+    if not (adapters := model.parts[part].adapters):
+        return None
+    whole = merged(model.params_of(params, part), model.factors_of(params, part))
+    plain = flatten_dict(to_plain(whole, model.parts[part].module.spec))
+    factors = {path: leaf for path, leaf in plain.items() if path[-1] in FACTORS}
+    (given,) = learned_branches({part: source}).values()
+    anew = tuple(dict.fromkeys(path[0] for path in plain if path[0] not in given))
+    _, rank, scale = adapters[0]
+    return LowRank(base.origin, base.identity, rank, scale, unflatten_dict(factors), anew)
 
 
 def frozen_params(
     model: Model, placement: Placement, given: Mapping[str, Pretrained], seed: int
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """The parameters of the frozen parts on the devices, and their identities.
+    """The parameters that are not trained, on the devices, and their identities by part.
 
     A part without weights to start from has the fresh parameters of the seed.
 
@@ -177,18 +217,26 @@ def frozen_params(
     """
     init = partial(model.init, frozen=True)
     shardings = placement.shardings(jax.eval_shape(init, jax.random.key(0)))
-    for part in shardings.keys() & given.keys():
-        if lacking := [name for name in shardings[part] if name not in given[part].params]:
+    parts = {"": shardings} if "" in model.parts and shardings else shardings
+    for part in parts.keys() & given.keys():
+        if lacking := [name for name in parts[part] if name not in given[part].params]:
+            absent = f"{given[part].origin} has no {' and no '.join(lacking)}"
+            if model.parts[part].frozen is True:
+                raise InputError(
+                    f"config.init_from.{part}: {absent}, which a {part} must have learned: take "
+                    "other weights"
+                )
             raise InputError(
-                f"config.init_from.{part}: {given[part].origin} has no {' and no '.join(lacking)}, "
-                f"which a {part} must have learned: take other weights"
+                f"config.frozen: {absent}, which begins anew and would never be learned: leave it "
+                "out of the patterns, or take other weights"
             )
     fresh = jax.jit(lambda key: nn.unbox(init(key)), out_shardings=shardings)
     params, identities = fresh(jax.random.key(seed)), {}
-    for part in shardings:
-        identities[f"frozen {part}"] = f"seed {seed}"
+    for part in parts:
+        name = f"frozen {part}".rstrip()
+        identities[name] = f"seed {seed}"
         if part in given:
-            identities[f"frozen {part}"] = given[part].identity
+            identities[name] = given[part].identity
             params = load_into(params, given[part], model, part)
     return params, identities
 
@@ -210,7 +258,7 @@ def load_into(
     branches = {path[0] for path in stored}
 
     def put(path: tuple[str, ...], old: jax.Array) -> jax.Array:
-        if path[0] not in branches:
+        if path[0] not in branches or path[-1] in FACTORS:  # an adapter begins anew
             return old
         new = stored[path]
         if old.shape != new.shape:

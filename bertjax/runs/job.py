@@ -39,10 +39,12 @@ from bertjax.runs.run_folder import (
     recorded_config,
     source_of,
 )
+from bertjax.runs.source import open_model
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.checkpoint import newest_metadata, saved_steps
 from bertjax.training.journal import copy_lines
 from bertjax.training.loop import Course, Trainer, Window
+from bertjax.training.model import Params, merged
 from bertjax.training.sharding.hosts import host_index
 from bertjax.training.state import TrainState
 from bertjax.training.trackers import check_tracker
@@ -114,12 +116,12 @@ class Job:
             tokens = train.token_count / (len(train.document_starts) - 1)
             name = for_documents(spec.attention, tokens, spec.attention_probs_dropout_prob)
             spec = dataclasses.replace(spec, attention=name)
-        experiment = make_experiment(recipe, spec)
+        experiment = make_experiment(recipe, spec, given=given)
         model, placement = experiment.model, experiment.placement
         frozen, identities = frozen_params(model, placement, given, recipe.seed)
         trainer = Trainer(dataclasses.replace(experiment, frozen=frozen))
         course = Course(
-            phases=make_phases(recipe, spec, tokenizer, train, held_out, own),
+            phases=make_phases(recipe, spec, tokenizer, train, held_out, own, given),
             schedule=recipe.schedule(),
             seed=recipe.seed,
             intervals=recipe.intervals,
@@ -216,10 +218,13 @@ class Job:
         state = trainer.experiment.fresh_state(recipe.seed)
         model = trainer.experiment.model
         for part in model.parts:  # in this order, because some add to those before them
-            if part in self.given and not model.parts[part].frozen:
+            if part in self.given and model.parts[part].frozen is not True:
                 load = partial(load_into, given=self.given[part], model=model, part=part)
                 state = state.started(load)
         return state, {}
+
+    def _own(self, part: str, params: Params, frozen: Params) -> Params:
+        return self.trainer.experiment.model.params_of(merged(params, frozen), part)
 
     def announcement(self) -> str:
         """Says what will run."""
@@ -230,8 +235,8 @@ class Job:
         for part, given in self.given.items():
             here = experiment.model.parts[part]
             lines += [given.summary()]
-            if not here.frozen:
-                own = experiment.model.params_of(params, part)
+            if here.frozen is not True:
+                own = jax.eval_shape(partial(self._own, part), params, experiment.abstract_frozen)
                 lines += [f"  not trained on: {name}" for name in given.params if name not in own]
                 lines += [f"  fresh: {name}" for name in own if name not in given.params]
         lengths = [phase.length for _, phase, _ in recipe.steps()]
@@ -267,7 +272,7 @@ def _recipe_and_weights(
     tokenizer = open_tokenizer(recipe.corpus[0])
     # Once begun, a run has the sizes in its config and the weights in its checkpoints.
     begun = None if recipe.decay_from or not recipe.sources else _begun(workdir, recipe)
-    given = open_sources(recipe, tokenizer, begun=bool(recipe.decay_from or begun))
+    given = open_sources(recipe, tokenizer, open_model, begun=bool(recipe.decay_from or begun))
     plain = with_weights(recipe, given)
     if recipe.decay_from:
         plain = branch_config(dataclasses.replace(recipe, plain=plain), workdir)

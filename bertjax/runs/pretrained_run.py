@@ -2,7 +2,8 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import jax
 from flax import linen as nn
@@ -13,14 +14,17 @@ from bertjax.models.encoders.computation import plain
 from bertjax.models.encoders.registry import family_of
 from bertjax.models.encoders.storage import to_plain
 from bertjax.objectives.objective import PretrainingObjective
+from bertjax.runs.assembly import run_model
+from bertjax.runs.initialize import frozen_params, low_rank, open_sources
 from bertjax.runs.recipe import Recipe
 from bertjax.runs.run_folder import checkpoints_folder, checkpoints_of, source_of
 from bertjax.text.characters import Characters
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.checkpoint import saved_steps
-from bertjax.training.model import Model, Params
+from bertjax.training.model import Model, Params, merged
 from bertjax.training.sharding.placement import Placement, data_parallel
 from bertjax.training.state import Average, placed
+from bertjax.training.subset import trains_part
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +32,8 @@ class LoadedRun:
     """A run of pre-training with its newest whole checkpoint's parameters, or those of a step.
 
     The model computes as in the phase of that checkpoint; where the run keeps an average of its
-    parameters, `params` is that. `data` is the identity of what it was trained on.
+    parameters, `params` is that. `data` is the identity of what it was trained on. `given` are the
+    weights of which it has trained a part only.
     """
 
     name: str
@@ -39,6 +44,7 @@ class LoadedRun:
     params: Params
     step: int
     data: Mapping[str, str]
+    given: Mapping[str, Pretrained] = MappingProxyType({})
 
     @property
     def objective(self) -> PretrainingObjective:
@@ -69,6 +75,8 @@ class LoadedRun:
                 "launch/pretrain.py and launch/evaluate.py alone"
             )
         module, params = self.part(part)
+        name = part or objective.exported
+        source = self.given.get(name)
         characters = family_of(module.spec).reads_characters
         return Pretrained(
             origin=self.name,
@@ -76,6 +84,7 @@ class LoadedRun:
             spec=plain(module.spec),
             params=to_plain(params, module.spec),
             tokenizer=Characters(self.tokenizer.identity) if characters else self.tokenizer,
+            adapter=low_rank(self.model, self.params, source, source, name) if source else None,
         )
 
 
@@ -86,10 +95,12 @@ class PretrainedRun:
     Attributes:
       name: RUN for its newest whole checkpoint, or RUN@STEP.
       recipe: its config.
+      open_model: opens weights of which it has trained a part only, by their name.
     """
 
     name: str
     recipe: Recipe
+    open_model: Callable[[str], Pretrained]
 
     def load(self) -> LoadedRun:
         """Loads a checkpoint, with all parameters on every device.
@@ -103,8 +114,10 @@ class PretrainedRun:
         # As many devices as divide a batch.
         devices = jax.devices()[: math.gcd(jax.device_count(), recipe.eval_batch_size)]
         placement = data_parallel(devices)
-        init = recipe.objective.model(spec).init
-        params = placed(jax.eval_shape(init, jax.random.key(0)), placement)
+        partly = trains_part(recipe.adapter, recipe.frozen)
+        given = open_sources(recipe, tokenizer, self.open_model, begun=True) if partly else {}
+        model = run_model(recipe, recipe.objective, spec, given)
+        params = placed(jax.eval_shape(model.init, jax.random.key(0)), placement)
         part = {"average": Average(params, recipe.ema)} if recipe.ema else {"params": params}
         restored = None
         if checkpoints_folder(run).is_dir():
@@ -120,11 +133,15 @@ class PretrainedRun:
             raise InputError(f"{run}: no checkpoint yet: the run was stopped before its first one")
         parts, metadata = restored
         params = parts["average"].weights if recipe.ema else parts["params"]
+        if partly:
+            frozen, identities = frozen_params(model, placement, given, recipe.seed)
+            check_weights(identities, metadata["data"], self.name, recipe)
+            params = merged(params, frozen)
         phase = recipe.phase_at(metadata["step"])
-        model = phase.objective.model(recipe.spec_in(phase, spec))
+        model = run_model(recipe, phase.objective, recipe.spec_in(phase, spec), given)
         return LoadedRun(
             *(self.name, recipe, tokenizer, model, placement, params),
-            *(metadata["step"], metadata["data"]),
+            *(metadata["step"], metadata["data"], given),
         )
 
     def weights(self, kind: str = "", part: str = "") -> Pretrained:
@@ -138,3 +155,14 @@ class PretrainedRun:
         loaded = self.load()
         others = loaded.objective.others.items() if kind else ()
         return loaded.weights(next((name for name, its in others if its == kind), part))
+
+
+def check_weights(
+    now: Mapping[str, str], begun: Mapping[str, str], name: str, recipe: Recipe
+) -> None:
+    """Raises InputError if weights that are not trained have other identities than in a run."""
+    if not now.items() <= begun.items():
+        raise InputError(
+            f"{name}: config.init_from={recipe.init_from} has other weights now than the run was "
+            "begun with: give it those"
+        )

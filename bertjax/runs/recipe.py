@@ -36,6 +36,7 @@ from bertjax.training.optimizers.schedule import Schedule, make_schedule
 from bertjax.training.optimizers.spec import PER_TENSOR, WSD, OptimizerSpec
 from bertjax.training.sharding.mesh import MeshSpec
 from bertjax.training.sharding.rules import sharding_layout
+from bertjax.training.subset import AdapterSpec, check_subset
 
 PAPER_VOCABULARY = 30_522  # pieces; for a config without a corpus
 
@@ -123,6 +124,8 @@ class Recipe:
       model: a family of `bertjax.models.encoders.registry`, one of its sizes, and the fields of its
         spec: what is computed, and how.
       optimizer: the optimizer, and the schedule of its rate.
+      adapter: a low-rank change that is trained in place of the given weights, name="lora".
+      frozen: patterns of paths of parameters that stay as they are: "embeddings|layer_[0-5]/".
       ema: the decay of a moving average of the parameters (EMA). The average is evaluated, exported
         and fine-tuned in place of the parameters. 0 means no average.
       layout: where the parameters lie: a layout of `bertjax.training.sharding.rules`.
@@ -151,6 +154,8 @@ class Recipe:
     phases: Annotated[tuple[PhaseSpec, ...], Key(("phase_1", "phase_2"))]
     model: ModelSection
     optimizer: OptimizerSpec = OptimizerSpec()
+    adapter: AdapterSpec = AdapterSpec()
+    frozen: str = ""
     ema: Rate = 0.0
     layout: Free[str] = "data"
     mesh: Free[MeshSpec] = MeshSpec()
@@ -191,6 +196,7 @@ class Recipe:
                     f"config.budget={self.budget}: a run with decay_from is as long as its decay: "
                     "leave one out"
                 )
+        check_subset(self.adapter, self.frozen, bool(self.sources))
         sharding_layout(self.layout)
         self._check_batches()
         spec = self.spec(vocab_size=1)

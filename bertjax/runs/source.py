@@ -7,7 +7,7 @@ InputError, which says what the source is instead.
 import dataclasses
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,6 +19,7 @@ from bertjax.interop.elmo import read_elmo
 from bertjax.interop.google import read_release
 from bertjax.interop.hub import model_folder
 from bertjax.interop.hugging_face import read_hugging_face
+from bertjax.interop.peft import is_peft, read_peft
 from bertjax.interop.pretrained import Pretrained
 from bertjax.models.heads.tasks import OUTPUT_LAYERS
 from bertjax.runs.pretrained_run import LoadedRun, PretrainedRun
@@ -34,7 +35,11 @@ from bertjax.runs.run_folder import (
     source_of,
 )
 
-_READERS = {"hf": read_hugging_face, "tf1": read_release, "elmo": read_elmo}
+_READERS: Mapping[str, Callable[[Path, str], Pretrained]] = {
+    "hf": read_hugging_face,
+    "tf1": read_release,
+    "elmo": read_elmo,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +61,8 @@ class Published:
 
     def weights(self) -> Pretrained:
         """Reads the model; raises InputError if it is not there, or not whole."""
+        if self.name.startswith("hf:") and is_peft(self._folder):
+            return read_peft(self._folder, self.name, _open_base)
         return _READERS[self.name.partition(":")[0]](self._folder, self.name)
 
 
@@ -192,7 +199,7 @@ def open_source(name: str | Path | Source) -> Source:
             f"{run}: not a run, but a model as transformers has it: where a program takes such "
             f"models, name it hf:{run}"
         )
-    return PretrainedRun(name, Recipe.from_config(config))
+    return PretrainedRun(name, Recipe.from_config(config), open_model)
 
 
 def open_model(source: str | Source, kind: str = "", part: str = "") -> Pretrained:
@@ -237,6 +244,13 @@ def run_of_pretraining(source: Source) -> PretrainedRun:
             source.weights()
         case _:
             raise InputError(f"{source.name}: not a run: name the folder of a run of pre-training")
+
+
+def _open_base(name: str) -> Pretrained:
+    """The weights that an adapter changes: a run, or what transformers has."""
+    config = recorded_config(name) if Path(name).is_dir() else {}
+    of_run = config and not {"model_type", "architectures"} & config.keys()
+    return open_model(name if of_run else f"hf:{name}")
 
 
 def _check_here(name: str) -> None:

@@ -27,7 +27,7 @@ class Experiment:
       placement: the devices, and the shardings of all arrays.
       ema: the decay of the average of the parameters; 0 means no average.
       rows: the rows of a batch; only an objective that carries arrays needs them.
-      frozen: the parameters of the frozen parts, on the devices; {} if nothing is computed.
+      frozen: the parameters that are not trained, on the devices; {} if nothing is computed.
     """
 
     model: Model
@@ -45,7 +45,7 @@ class Experiment:
 
     @cached_property
     def abstract_frozen(self) -> Any:
-        """The shapes, dtypes and shardings of the parameters of the frozen parts."""
+        """The shapes, dtypes and shardings of the parameters that are not trained."""
         init = partial(self.model.init, frozen=True)
         return placed(jax.eval_shape(init, jax.random.key(0)), self.placement)
 

@@ -26,7 +26,7 @@ from bertjax.training.feed import Feed
 from bertjax.training.hardware import peak_flops
 from bertjax.training.journal import HELDOUT, JUDGED, TRAIN, Journal
 from bertjax.training.memory import Needs
-from bertjax.training.model import Arrays, Model
+from bertjax.training.model import Arrays, Model, merged
 from bertjax.training.objective import HostSums, Objective, Sums
 from bertjax.training.sharding.hosts import say
 from bertjax.training.sharding.placement import HostBatch
@@ -205,7 +205,7 @@ class Trainer:
             )
         used = jax.tree.map(lambda leaf: leaf.sharding, experiment.used)
         params = jax.device_put(state.evaluated(), used)  # once for all batches
-        params = {**params, **experiment.frozen}
+        params = merged(params, experiment.frozen)
         return self._evaluators[id(experiment)].evaluate(params, phase.held_out, batches)
 
     def put(self, phase: Phase, number: int) -> list[Arrays]:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from bertjax.training.model import Arrays, Model, Params
+from bertjax.training.model import Arrays, Model, Params, merged
 from bertjax.training.moves import STAY, Moves
 from bertjax.training.objective import HostSums, Objective, Rngs, Sums
 from bertjax.training.state import TrainState
@@ -29,7 +29,7 @@ def gradient(
 
     Args:
       params: gathered parameters.
-      frozen: the parameters of the frozen parts.
+      frozen: the parameters that are not trained.
       batch: arrays of some of the batch's rows, or of all.
       counts: the result of `whole_counts`. The losses of each microbatch are divided by the whole
         batch's counts, so that the gradients of all microbatches add to the batch's, however its
@@ -39,7 +39,7 @@ def gradient(
     """
 
     def loss(params: Params) -> tuple[jax.Array, tuple[Sums, Arrays]]:
-        sums, carry = objective.sums(model, {**params, **frozen}, batch, Rngs(key))
+        sums, carry = objective.sums(model, merged(params, frozen), batch, Rngs(key))
         return _total(sums, counts, objective.loss_weights), (sums, carry)
 
     grads, (sums, carry) = jax.grad(loss, has_aux=True)(params)
@@ -110,7 +110,7 @@ def train_step(
     """One update.
 
     Args:
-      frozen: the parameters of the frozen parts of the model, or {}.
+      frozen: the parameters that are not trained, or {}.
       batch: arrays of B rows.
       seed: the seed and the step determine all random numbers.
       objective: what is minimized.

@@ -17,6 +17,7 @@ from bertjax.models.encoders.presets import BertSpec, ElectraSpec, ModernBertSpe
 from bertjax.objectives.electra import DISCRIMINATOR, GENERATOR, ReplacedTokenDetection
 from bertjax.runs.initialize import load_into, open_sources
 from bertjax.runs.recipe import Recipe
+from bertjax.runs.source import open_model
 from bertjax.training.evaluation import Evaluator, HeldOut
 from bertjax.training.experiment import Experiment
 from bertjax.training.model import Model, Part
@@ -417,7 +418,7 @@ def test_weights_for_a_generator_need_those_of_what_it_shares():
     config = pretrain_electra_tiny.get_config().to_dict()
     recipe = Recipe.from_config(config | {"init_from": {GENERATOR: "hf:nowhere"}})
     with pytest.raises(InputError, match="electra/embeddings are those of discriminator.*, too"):
-        open_sources(recipe, None, begun=False)
+        open_sources(recipe, None, open_model, begun=False)
 
 
 @pytest.mark.parametrize("family", [BertSpec, ModernBertSpec])

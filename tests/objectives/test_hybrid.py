@@ -19,7 +19,7 @@ from bertjax.objectives.masked_lm import MaskedLM
 from bertjax.programs import complete, perplexity, pretrain, score
 from bertjax.runs.pretrained_run import LoadedRun, PretrainedRun
 from bertjax.runs.recipe import Recipe
-from bertjax.runs.source import load_run
+from bertjax.runs.source import load_run, open_model
 from bertjax.training.experiment import Experiment
 from bertjax.training.objective import Rngs
 from bertjax.training.sharding.mesh import MeshSpec
@@ -170,7 +170,7 @@ def test_a_kind_opens_its_part(tiny_corpus, monkeypatch, kind, part):
     loaded = LoadedRun("run", recipe, *[None] * 4, step=1, data={})
     monkeypatch.setattr(PretrainedRun, "load", lambda run: loaded)
     monkeypatch.setattr(LoadedRun, "weights", lambda run, part: part)
-    assert PretrainedRun("run", recipe).weights(kind) == part
+    assert PretrainedRun("run", recipe, open_model).weights(kind) == part
 
 
 @pytest.mark.slow

@@ -18,7 +18,6 @@ from bertjax.config import paper_config, place_on_pod
 from bertjax.data.corpus.store import HELDOUT, TokenStore
 from bertjax.objectives.registry import OBJECTIVES
 from bertjax.programs import compile_check, evaluate, pretrain
-from bertjax.runs import initialize
 from bertjax.runs.assembly import make_experiment, make_phases
 from bertjax.runs.initialize import frozen_params
 from bertjax.runs.job import Job
@@ -136,7 +135,7 @@ def test_a_teacher_with_other_weights_is_refused(taught, run, tiny_run, monkeypa
     job, _ = taught
     given = open_model(str(tiny_run))
     other = dataclasses.replace(given, params=jax.tree.map(lambda x: 2 * x, given.params))
-    monkeypatch.setattr(initialize, "open_model", lambda source: other)
+    monkeypatch.setattr("bertjax.runs.job.open_model", lambda source: other)
     with pytest.raises(InputError, match="the run was begun on other data than the config"):
         Job.of(job.recipe.plain, str(job.folder)).train()
     loaded = load_run(run)

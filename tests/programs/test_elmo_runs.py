@@ -136,7 +136,7 @@ def test_its_weights_begin_another_run(run, corpus, tmp_path):
         config = _config(corpus, init_from=str(run), **changes)
         recipe = Recipe.from_config(config)
         tokenizer = open_tokenizer(str(corpus))
-        return open_sources(recipe, tokenizer, begun=False)[""]
+        return open_sources(recipe, tokenizer, open_model, begun=False)[""]
 
     same = beginning(corpus)
     jax.tree.map(np.testing.assert_array_equal, same.params, given.params)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from bertjax.base.factors import COUNTED, DOWN, KERNEL, UP
 from bertjax.models.layers.mesh_axes import mesh_axes
 
 
@@ -17,9 +18,11 @@ class Parameter(nn.LogicallyPartitioned):
 
     Attributes:
       gathered_as: the dtype in which a step may gather it; it is stored in float32.
+      inputs: of a kernel of `Dense`, its axes that are inputs; 0: it is none.
     """
 
     gathered_as: str = flax.struct.field(default="float32", pytree_node=False)
+    inputs: int = flax.struct.field(default=0, pytree_node=False)
 
 
 def parameter(
@@ -29,11 +32,12 @@ def parameter(
     shape: Iterable[int],
     init: Callable[..., jax.Array],
     gathered_as: str = "float32",
+    inputs: int = 0,
 ) -> jax.Array:
     """A float32 parameter with a logical axis (`bertjax.base.axes`) for each dimension."""
 
     def boxed(*arguments: Any) -> Any:
-        return Parameter(init(*arguments), tuple(axes), gathered_as=gathered_as)
+        return Parameter(init(*arguments), tuple(axes), gathered_as=gathered_as, inputs=inputs)
 
     return module.param(name, boxed, tuple(shape), jnp.float32)
 
@@ -174,6 +178,12 @@ _product.defvjp(_product_forward, _product_backward)
 class Dense(nn.Module):
     """x [..., *inputs] -> [..., *outputs]: a product over the last axes, and a bias.
 
+    If its parameters have the factors of an adapter (`bertjax.base.factors`), which `Part.init`
+    makes, their product with x is added. So a kernel that is not trained gets no gradient, which a
+    sum of kernel and factors would need. (qwix, which intercepts products, knows a kernel by being
+    the same array: here it comes reshaped, cut or cast, and query, key and value would get one
+    `down`.)
+
     Attributes:
       inputs, outputs: logical axis -> size, of the kernel's two sides.
       kernel_init: the kernel's initializer.
@@ -199,17 +209,37 @@ class Dense(nn.Module):
     def __call__(self, x: jax.Array) -> Any:
         axes, shape = zip(*self.inputs.items(), *self.outputs.items(), strict=True)
         gathered_as, bias = self.precision.gathered_as, None
-        kernel = parameter(self, "kernel", axes, shape, self.kernel_init, gathered_as)
+        front = len(self.inputs)
+        kernel = parameter(self, KERNEL, axes, shape, self.kernel_init, gathered_as, front)
         if self.use_bias:
             sizes = self.outputs.values()
             bias = parameter(self, "bias", tuple(self.outputs), sizes, self.bias_init)
+        change = self._change(x) if self.has_variable("params", DOWN) else None
         if not self.apart:
-            return self._product(x, kernel, bias, self.outputs)
+            y = self._product(x, kernel, bias, self.outputs)
+            return y if change is None else y + change
         (_, count), *others = self.outputs.items()
-        kernels = jnp.unstack(kernel, axis=len(self.inputs))
+        kernels = jnp.unstack(kernel, axis=front)
         biases = [None] * count if bias is None else jnp.unstack(bias)
         each = zip(kernels, biases, strict=True)
-        return tuple(self._product(x, *of_one, dict(others)) for of_one in each)
+        ys = tuple(self._product(x, *of_one, dict(others)) for of_one in each)
+        if change is None:
+            return ys
+        changes = jnp.unstack(change, axis=x.ndim - front)
+        return tuple(y + own for y, own in zip(ys, changes, strict=True))
+
+    def _change(self, x: jax.Array) -> jax.Array:
+        """x times the factors of an adapter: [..., *outputs]."""
+        down: jax.Array = self.get_variable("params", DOWN)
+        up: jax.Array = self.get_variable("params", UP)
+        rows, ins = "abc"[: x.ndim - len(self.inputs)], "ij"[: len(self.inputs)]
+        one = "n" * (next(iter(self.outputs)) in COUNTED)
+        outs = "opq"[: len(self.outputs) - len(one)]
+        dtype = self.precision.compute
+        x = product(f"{rows}{ins},{ins}{one}r->{rows}{one}r", x, down, self.precision, dtype)
+        return product(
+            f"{rows}{one}r,{one}r{outs}->{rows}{one}{outs}", x, up, self.precision, dtype
+        )
 
     def _product(
         self, x: jax.Array, kernel: jax.Array, bias: jax.Array | None, outputs: dict[str, int]

@@ -2,9 +2,10 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -21,18 +22,19 @@ from bertjax.runs.contrastive.data import TrainingData
 from bertjax.runs.contrastive.recipe import SimilarityRecipe
 from bertjax.runs.fine_tuning.task_family import about_reranker
 from bertjax.runs.how_computed import how_computed, with_compute_dtype
-from bertjax.runs.initialize import load_into
+from bertjax.runs.initialize import frozen_params, learned_branches, load_into, low_rank
 from bertjax.runs.read import Config, flat, free_keys
 from bertjax.runs.run import Run
 from bertjax.runs.run_folder import check_same_config
 from bertjax.runs.source import open_model
 from bertjax.training.experiment import Experiment
 from bertjax.training.loop import Course, Intervals, Phase, Trainer
-from bertjax.training.model import Params
+from bertjax.training.model import Params, merged
 from bertjax.training.optimizers.optimizer import make_optimizer
 from bertjax.training.optimizers.schedule import make_schedule
 from bertjax.training.sharding.placement import HostBatch, make_placement
 from bertjax.training.state import TrainState, logical_axes
+from bertjax.training.subset import with_subset
 from bertjax.training.trackers import check_tracker
 
 KEPT = 2  # checkpoints
@@ -47,6 +49,7 @@ class SimilarityJob:
       recipe: its config.
       folder: its folder.
       given: the weights that it starts from.
+      source: the parts of them that the model has.
       data: what it learns from.
       spec: the spec of the encoder.
       trainer: its experiment.
@@ -56,6 +59,7 @@ class SimilarityJob:
     recipe: SimilarityRecipe
     folder: Path
     given: Pretrained
+    source: Pretrained
     data: TrainingData
     spec: EncoderSpec
     trainer: Trainer
@@ -82,10 +86,14 @@ class SimilarityJob:
         given.check_reads_pieces()
         spec = recipe.spec(given.spec, given.origin)
         data = TrainingData.of(recipe)
-        trainer = Trainer(make_experiment(recipe, spec))
+        sources = {"": dataclasses.replace(given, params=_beginning(recipe, spec, given))}
+        experiment = make_experiment(recipe, spec, given=sources)
+        model, placement = experiment.model, experiment.placement
+        frozen, _ = frozen_params(model, placement, sources, recipe.seed)
+        trainer = Trainer(dataclasses.replace(experiment, frozen=frozen))
         phase = _phase(recipe, spec, data, given)
         trainer.check([phase])
-        return cls(recipe, folder, given, data, spec, trainer, phase)
+        return cls(recipe, folder, given, sources[""], data, spec, trainer, phase)
 
     @property
     def identity(self) -> dict[str, str]:
@@ -122,35 +130,24 @@ class SimilarityJob:
 
     def fresh_state(self) -> TrainState:
         """The state before the first update."""
-        model, recipe = self.trainer.experiment.model, self.recipe
-        source = dataclasses.replace(self.given, params=self._beginning())
-        state = self.trainer.experiment.fresh_state(recipe.seed)
-        return state.started(partial(load_into, given=source, model=model))
+        model = self.trainer.experiment.model
+        state = self.trainer.experiment.fresh_state(self.recipe.seed)
+        return state.started(partial(load_into, given=self.source, model=model))
 
-    def _beginning(self) -> dict[str, Any]:
-        """The parts of the given weights that the model has."""
-        embedding = self.recipe.embedding
-        if embedding is None:
-            parts = self.given.beginning(kinds.SEQUENCE_CLASSIFICATION, self.classes)
-        else:
-            parts = self.given.beginning(model_kind(embedding))
-            if self.given.embedding and self.given.embedding.kind == embedding.kind:
-                parts |= self.given.params
-        own = self.trainer.experiment.abstract_params
-        return {name: tree for name, tree in parts.items() if name in own}
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The names of the outputs of a reranker's last layer."""
-        return () if self.recipe.embedding else ("LABEL_0",)
+    def whole(self, params: Params) -> Params:
+        """The parameters of a state and those that are not trained, as they are evaluated."""
+        return merged(params, self.trainer.experiment.frozen)
 
     def packed(self, params: Params) -> Pretrained:
         """The trained model.
 
         Args:
-          params: on the host.
+          params: all of them, on the host.
         """
         embedding, spec = self.recipe.embedding, self.spec
+        network = self.trainer.experiment.model
+        adapter = low_rank(network, params, self.source, self.given)
+        params = network.params_of(params)
         trained = {name: tree for name, tree in params.items() if name != SCALE}
         model = Pretrained(
             origin=str(self.folder),
@@ -158,7 +155,8 @@ class SimilarityJob:
             spec=plain(spec),
             params=to_plain(trained, spec),
             tokenizer=self.given.tokenizer,
-            classes=self.classes,
+            classes=_classes(self.recipe),
+            adapter=adapter,
         )
         if embedding is None:
             length, _ = self.recipe.lengths(spec)
@@ -175,7 +173,6 @@ class SimilarityJob:
         recipe, experiment = self.recipe, self.trainer.experiment
         leaves = jax.tree.leaves(experiment.state.params)
         device = experiment.placement.mesh.devices.flat[0]
-        own, beginning = experiment.abstract_params, self._beginning()
         sources = (
             f"  {share:.1%} {source.name}: {len(source):,} queries, {source.width} passages each"
             for source, share in zip(self.data.sources, self.data.shares, strict=True)
@@ -183,7 +180,11 @@ class SimilarityJob:
         return "\n".join(
             [
                 self.given.summary(),
-                *(f"  fresh: {name}" for name in own if name not in beginning),
+                *(
+                    f"  fresh: {name}"
+                    for name in experiment.abstract_params
+                    if name not in self.source.params
+                ),
                 *sources,
                 f"{sum(leaf.size for leaf in leaves):,} parameters, layout {recipe.layout!r} on "
                 f"{experiment.placement.mesh.size} x {device.device_kind}",
@@ -194,14 +195,38 @@ class SimilarityJob:
         )
 
 
-def make_experiment(recipe: SimilarityRecipe, spec: EncoderSpec, devices: Any = None) -> Experiment:
+def _classes(recipe: SimilarityRecipe) -> tuple[str, ...]:
+    """The names of the outputs of a reranker's last layer."""
+    return () if recipe.embedding else ("LABEL_0",)
+
+
+def _beginning(recipe: SimilarityRecipe, spec: EncoderSpec, given: Pretrained) -> dict[str, Any]:
+    """The parts of the given weights that the model has."""
+    embedding = recipe.embedding
+    if embedding is None:
+        parts = given.beginning(kinds.SEQUENCE_CLASSIFICATION, _classes(recipe))
+    else:
+        parts = given.beginning(model_kind(embedding))
+        if given.embedding and given.embedding.kind == embedding.kind:
+            parts |= given.params
+    own = jax.eval_shape(recipe.objective().model(spec).init, jax.random.key(0))
+    return {name: tree for name, tree in parts.items() if name in own}
+
+
+def make_experiment(
+    recipe: SimilarityRecipe,
+    spec: EncoderSpec,
+    devices: Any = None,
+    given: Mapping[str, Pretrained] = MappingProxyType({}),
+) -> Experiment:
     """Puts a recipe's pieces together.
 
     Args:
       devices: by default, all devices of the job.
+      given: the weights that it starts from, by part of the model.
     """
-    objective = recipe.objective()
-    model = objective.model(spec)
+    objective, branches = recipe.objective(), learned_branches(given)
+    model = with_subset(objective.model(spec), recipe.adapter, recipe.frozen, branches)
     return Experiment(
         model=model,
         objective=objective,

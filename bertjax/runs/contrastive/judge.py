@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from bertjax.base.files import replaced_folder, write_json
-from bertjax.interop.hugging_face import write_hugging_face
+from bertjax.interop.peft import write_trained
 from bertjax.models.heads.embedding import Embedding
 from bertjax.runs.contrastive.evaluation import ByPairs, ByVectors, Comparer, Evaluation
 from bertjax.runs.contrastive.job import SimilarityJob
@@ -74,16 +74,16 @@ class Judge:
         params = state.evaluated()
         used = jax.tree.map(lambda leaf: leaf.sharding, experiment.used)
         with experiment.placement.active():
-            here = jax.device_put(params, used)
+            here = self._job.whole(jax.device_put(params, used))
             found = {
                 _named(each, name): value
                 for each in self._evaluations
                 for name, value in each.scores(self._comparer, here).items()
             }
-        whole = experiment.placement.on_host(params)
+        whole = experiment.placement.on_host(self._job.whole(params))
         if host_index() == 0 and self._is_best(step, found):
             with replaced_folder(self._job.folder / MODEL_FOLDER) as folder:
-                write_hugging_face(self._job.packed(whole), folder)
+                write_trained(self._job.packed(whole), folder)
         return found
 
     def _is_best(self, step: int, found: Mapping[str, float]) -> bool:

@@ -20,6 +20,7 @@ from bertjax.tasks.similarity.examples import Columns
 from bertjax.training.optimizers.spec import OptimizerSpec
 from bertjax.training.sharding.mesh import MeshSpec
 from bertjax.training.sharding.rules import sharding_layout
+from bertjax.training.subset import AdapterSpec, check_subset
 
 RERANKER = "reranker"
 TASK_KINDS = (*KINDS, RERANKER)
@@ -95,6 +96,8 @@ class SimilarityRecipe:
       total_steps: the number of updates; 0: `epochs` times the examples.
       seed: determines the order of the examples, dropout and fresh parameters.
       model: fields of the encoder's spec, besides the sizes, which are those of the weights.
+      adapter: a low-rank change that is trained in place of the given weights, name="lora".
+      frozen: patterns of paths of parameters that stay as they are: "embeddings|layer_[0-5]/".
       optimizer: the optimizer, and the schedule of its rate.
       layout: where the parameters lie: a layout of `bertjax.training.sharding.rules`.
       mesh: the devices, data x model.
@@ -124,6 +127,8 @@ class SimilarityRecipe:
     total_steps: CountOrNone = 0
     seed: CountOrNone = 0
     model: ModelSection
+    adapter: AdapterSpec = AdapterSpec()
+    frozen: str = ""
     optimizer: OptimizerSpec = OPTIMIZER
     layout: Free[str] = "data"
     mesh: Free[MeshSpec] = MeshSpec()
@@ -184,6 +189,7 @@ class SimilarityRecipe:
                 f"config.batch_size={self.batch_size} does not divide into "
                 f"config.chunks={self.chunks} parts"
             )
+        check_subset(self.adapter, self.frozen)
         sharding_layout(self.layout)
         self._check_task()
 

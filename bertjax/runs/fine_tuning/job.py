@@ -7,8 +7,9 @@ from typing import Any
 
 from bertjax.base.errors import InputError
 from bertjax.base.files import local_folder, write_json
-from bertjax.interop.hugging_face import has_class, read_hugging_face, write_hugging_face
+from bertjax.interop.hugging_face import has_class, read_hugging_face
 from bertjax.interop.own_folder import read_folder, write_folder
+from bertjax.interop.peft import write_trained
 from bertjax.interop.pretrained import Pretrained
 from bertjax.models.encoders.computation import plain
 from bertjax.models.encoders.contract import EncoderSpec
@@ -25,14 +26,15 @@ from bertjax.runs.fine_tuning.task_family import about_task
 from bertjax.runs.fine_tuning.task_tokens import with_task_tokens
 from bertjax.runs.fine_tuning.trials import Trials
 from bertjax.runs.how_computed import how_computed, with_compute_dtype
-from bertjax.runs.initialize import load_into
+from bertjax.runs.initialize import frozen_params, learned_branches, load_into, low_rank
 from bertjax.runs.read import flat, free_keys
 from bertjax.runs.run_folder import MODEL_FOLDER, PARAMETERS_FOLDER, check_same_config
 from bertjax.runs.source import open_model
 from bertjax.tasks.task import Task
-from bertjax.training.model import Model, Params
+from bertjax.training.model import Model, Params, merged
 from bertjax.training.sharding.hosts import from_first, say
 from bertjax.training.sharding.placement import make_placement
+from bertjax.training.subset import with_subset
 from bertjax.training.trackers import check_tracker
 
 
@@ -43,7 +45,7 @@ class FineTuning:
     Attributes:
       recipe: its config.
       folder: its folder.
-      given: the weights that it starts from.
+      base: the weights that it starts from.
       sources: the parts of them with which each task begins; a trial initializes the others.
       spec: the spec of the encoder.
       data: that of each task.
@@ -52,7 +54,7 @@ class FineTuning:
 
     recipe: TaskRecipe
     folder: Path
-    given: Pretrained
+    base: Pretrained
     sources: Mapping[str, Pretrained]
     spec: EncoderSpec
     data: Mapping[str, TaskData]
@@ -66,7 +68,8 @@ class FineTuning:
           InputError: the config cannot work; the message says why.
         """
         recipe, folder = begin(config, workdir)
-        given = with_task_tokens(open_model(recipe.init_from))
+        base = open_model(recipe.init_from)
+        given = with_task_tokens(base)
         say(given.summary())
         spec, bilstm = recipe.spec(given), recipe.bilstm.module()
         placement = make_placement(recipe.mesh, recipe.layout)
@@ -83,7 +86,13 @@ class FineTuning:
         }
         on_top = bilstm.flops_per_word(spec.hidden_size) if bilstm else 0.0
         families = {name: task.family for name, task in recipe.tasks.items()}
-        model = encoder_with_heads(families, spec, bilstm)
+        model = with_subset(
+            encoder_with_heads(families, spec, bilstm),
+            recipe.adapter,
+            recipe.frozen,
+            learned_branches(sources),
+        )
+        frozen, _ = frozen_params(model, placement, sources, recipe.seed)
         trials = Trials(
             recipe,
             data,
@@ -94,8 +103,9 @@ class FineTuning:
             ),
             pad_id=given.tokenizer.pad_id,
             start=lambda params: _loaded(params, sources, model),
+            frozen=frozen,
         )
-        return cls(recipe, folder, given, sources, spec, data, trials)
+        return cls(recipe, folder, base, sources, spec, data, trials)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -129,7 +139,7 @@ class FineTuning:
         say(
             f"new in every trial: {', '.join(fresh)}"
             if fresh
-            else f"nothing is new: every trial goes on with the output layer of {self.given.origin}"
+            else f"nothing is new: every trial goes on with the output layer of {self.base.origin}"
         )
 
     @property
@@ -147,20 +157,25 @@ class FineTuning:
         recipe, spec, experiment = self.recipe, self.spec, self.trials.experiment
 
         def pack(name: str, params: Params, settings: Mapping[str, Any]) -> Pretrained:
-            task = recipe.tasks[name]
+            task, source = recipe.tasks[name], self.sources[name]
+            # With tokens of its own, a task has other weights than those that an adapter is for.
+            same = source.tokenizer is self.base.tokenizer
+            model = experiment.model
             return Pretrained(
                 origin=str(self.folder / name),
                 kind=TASK_OBJECTIVES[task.family.objective].kind,
                 spec=plain(spec),
-                params=to_plain(experiment.model.params_of(params, name), spec),
-                tokenizer=self.given.tokenizer,
+                params=to_plain(model.params_of(params, name), spec),
+                tokenizer=source.tokenizer,
                 classes=class_names(task.family),
                 task={**about_task(task, recipe.max_length), **settings},
                 bilstm=recipe.bilstm.module(),
+                adapter=low_rank(model, params, source, self.base, name) if same else None,
             )
 
         def unpack(models: Mapping[str, Pretrained]) -> Params:
-            return _loaded(experiment.fresh_state(0).params, models, experiment.model)
+            fresh = merged(experiment.fresh_state(0).params, experiment.frozen)
+            return _loaded(fresh, models, experiment.model)
 
         return BestModel(self.folders, experiment.placement, _write, _read, pack, unpack)
 
@@ -207,7 +222,7 @@ def _loaded(params: Params, sources: Mapping[str, Pretrained], model: Model) -> 
 
 
 def _write(model: Pretrained, folder: Path) -> None:
-    (write_hugging_face if has_class(model) else write_folder)(model, folder)
+    (write_trained if has_class(model) else write_folder)(model, folder)
 
 
 def _read(folder: Path, origin: str) -> Pretrained:

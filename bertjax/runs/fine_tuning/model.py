@@ -62,7 +62,8 @@ def encoder_with_heads(
 def predicting_next(model: Model) -> Model:
     """The same model of whole texts, which also gives the logits of each next token."""
     part = model.parts[""]
-    return Model.of(part.module.clone(predicts_next=True), part.inputs)
+    module = part.module.clone(predicts_next=True)
+    return Model({"": dataclasses.replace(part, module=module)})
 
 
 @dataclasses.dataclass(frozen=True)

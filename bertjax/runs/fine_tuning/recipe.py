@@ -44,6 +44,7 @@ from bertjax.tasks.triviaqa import TriviaQa
 from bertjax.training.optimizers.spec import OptimizerSpec
 from bertjax.training.sharding.mesh import MeshSpec
 from bertjax.training.sharding.rules import sharding_layout
+from bertjax.training.subset import AdapterSpec, check_subset
 
 Number = TypeVar("Number", int, float)
 
@@ -188,6 +189,8 @@ class TaskRecipe:
       model: fields of the encoder's spec, besides the sizes, which are those of the weights. The
         dtype "auto" is bfloat16 where the device has units for it, else float32; a run keeps what
         it took.
+      adapter: a low-rank change that is trained in place of the given weights, name="lora".
+      frozen: patterns of paths of parameters that stay as they are: "embeddings|layer_[0-5]/".
       lm_weight: the weight of the next token's loss beside the task's, for GPT, whose paper has
         0.5.
       bilstm: a BiLSTM over the encoder, new in every trial, if hidden is above 0, such as 768.
@@ -211,6 +214,8 @@ class TaskRecipe:
     accumulate: CountOrNone = 0
     buckets: Few = 5
     model: ModelSection
+    adapter: AdapterSpec = AdapterSpec()
+    frozen: str = ""
     lm_weight: Weight = 0.0
     bilstm: BiLstmSettings = BiLstmSettings()
     features: Features | None = None
@@ -300,6 +305,7 @@ class TaskRecipe:
             raise InputError(
                 f"config.share_power={self.share_power}: one task has all batches: set it to 1"
             )
+        check_subset(self.adapter, self.frozen, not self.features)
         sharding_layout(self.layout)
 
     def trials(self) -> list[Trial]:

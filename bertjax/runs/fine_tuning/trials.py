@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 import jax
 import numpy as np
@@ -22,7 +23,7 @@ from bertjax.tasks.task import Outputs
 from bertjax.tasks.together import Together
 from bertjax.training.experiment import Experiment
 from bertjax.training.loop import Course, Intervals, Phase, Trainer
-from bertjax.training.model import Model, Params
+from bertjax.training.model import Model, Params, merged
 from bertjax.training.objective import Objective
 from bertjax.training.optimizers.optimizer import make_optimizer
 from bertjax.training.optimizers.schedule import make_schedule
@@ -48,6 +49,7 @@ class Trials:
         flops_per_token: Callable[[int], float],
         pad_id: int = 0,
         start: Callable[[Params], Params] | None = None,
+        frozen: Mapping[str, Params] = MappingProxyType({}),
         penalty: float = 0.0,
     ):
         """Compiles nothing yet.
@@ -58,6 +60,7 @@ class Trials:
           max_length: no batch is longer.
           flops_per_token: sequence length -> useful operations of a training step for each token.
           start: fresh parameters -> those that training starts from.
+          frozen: the parameters that are not trained, on the devices.
           penalty: the weight of the model's output "penalty" in the loss; 0: it has none.
 
         Raises:
@@ -92,6 +95,7 @@ class Trials:
             objective=minimized,
             optimizer=make_optimizer(recipe.optimizer, partial(logical_axes, trained.init)),
             placement=placement,
+            frozen=dict(frozen),
         )
         self._trainer = Trainer(self.experiment)
         how = dict(pad_id=pad_id, batch_tokens=recipe.batch_tokens)
@@ -104,12 +108,12 @@ class Trials:
 
     @property
     def abstract_params(self) -> Params:
-        """Shapes and shardings of the parameters."""
+        """Shapes and shardings of the parameters that are trained."""
         return self.experiment.state.params
 
     @property
     def parameters(self) -> dict[str, int]:
-        """The number of parameters of each branch of each task, as TASK/BRANCH, or BRANCH."""
+        """How many are trained of each branch of each task, as TASK/BRANCH, or BRANCH."""
         params = self.abstract_params
         tasks = {"": params} if "" in self._objectives else params
         return {
@@ -158,7 +162,7 @@ class Trials:
           NonFiniteLoss: it diverged.
         """
         state, complete = self.run(trial, folder).train()
-        return state.params, complete
+        return merged(state.params, self.experiment.frozen), complete
 
     def run(self, trial: Trial, folder: Path) -> Run:
         """The run of a trial."""

@@ -13,7 +13,8 @@ from optax.contrib import MuonState
 from bertjax.base import axes
 
 # The sides of matrices that are not D, or are the second D. Axes that are on neither side (layers,
-# query, key and value) count matrices, each of which is orthogonalized alone.
+# query, key and value) count matrices, each of which is orthogonalized alone. A factor of an
+# adapter has its rank on one side.
 _SIDES = (axes.HEADS, axes.KV_HEADS, axes.HEAD_WIDTH, axes.MLP, axes.EMBED_OUT)
 
 _MOMENTUM = 0.95
@@ -24,7 +25,7 @@ _RMS = 0.2  # of an update: about that of AdamW's, so one learning rate serves b
 
 def is_matrix(names: Sequence[str]) -> bool:
     """Whether a parameter with these logical axes has matrices of a layer or of a head."""
-    return axes.EMBED in names and any(side in names for side in _SIDES)
+    return axes.RANK in names or axes.EMBED in names and any(side in names for side in _SIDES)
 
 
 def of_matrices(names: Any) -> Any:
@@ -82,8 +83,9 @@ def _is_names(leaf: Any) -> bool:
 
 def _direction(momentum: jax.Array, names: Sequence[str], dtype: str) -> jax.Array:
     """Each matrix of a parameter made orthogonal, and scaled to an RMS of about 0.2."""
-    rows = names.index(axes.EMBED)
-    columns = [place for place, name in enumerate(names) if name in _SIDES]
+    one_side = axes.RANK if axes.RANK in names else axes.EMBED
+    rows, uncounted = names.index(one_side), (*_SIDES, axes.EMBED, axes.CLASSES)
+    columns = [n for n, name in enumerate(names) if name in uncounted and name != one_side]
     counted = [place for place in range(momentum.ndim) if place not in (rows, *columns)]
     order = [*counted, rows, *columns]
     x = momentum.transpose(order)
