@@ -437,6 +437,19 @@ def test_several_tasks_together(commands, repository, tiny_run, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_part_of_the_weights_is_trained(commands, repository, tiny_run, tmp_path):
+    convert.run(str(tiny_run), f"hf:{tmp_path / 'my-bert'}")
+    task_files.write_mrpc(tmp_path / "glue", rows=24)
+    (tmp_path / "pairs.txt").write_text("baa baa ||| moo\n")
+    named = [c for c in commands["docs/fine_tuning.md"] if "adapter" in c or "frozen" in c]
+    adapter, predict, frozen = named
+    for command in (adapter, frozen):
+        assert "chosen: " in _run(command, tmp_path, repository, _SMALL_TASK)
+    _run(predict, tmp_path, repository)
+    assert json.loads((tmp_path / "pairs.jsonl").read_text())["label"]
+
+
+@pytest.mark.slow
 def test_entities_of_two_languages(commands, repository, tiny_run, tmp_path):
     convert.run(str(tiny_run), f"hf:{tmp_path / 'my-multilingual-bert'}")
     task_files.write_conll(tmp_path / "masakhaner" / "swa", documents=3)
