@@ -123,18 +123,18 @@ def _phases(config: Any, where: Slice, document: float) -> list[_Phase]:
     """The phases of a config of pre-training that have steps."""
     recipe = Recipe.from_config(config)
     tokenizer = open_tokenizer(recipe.corpus[0]) if recipe.corpus else None
-    if recipe.sources:
-        given = open_sources(recipe, tokenizer, open_model, begun=False)
-        recipe = Recipe.from_config(with_weights(recipe, given))
+    given = open_sources(recipe, tokenizer, open_model, begun=False)
+    recipe = Recipe.from_config(with_weights(recipe, given))
     vocabulary = tokenizer.vocabulary_size if tokenizer else PAPER_VOCABULARY
     spec = recipe.spec(vocabulary)
-    trainer = Trainer(make_experiment(recipe, spec, where.devices))
+    trainer = Trainer(make_experiment(recipe, spec, where.devices, given))
     found = []
     for name, phase, steps in recipe.steps():
         trainer.experiment.placement.check(phase.batch_size // phase.accumulate, phase.length)
         predicted = recipe.example_spec(phase, "", phase.batch_size).predicted
         batch = phase.objective.shapes(B=phase.batch_size, S=phase.length, P=predicted)
-        model = phase_model(recipe, spec, phase.objective, recipe.spec_in(phase, spec))
+        of_phase = recipe.spec_in(phase, spec)
+        model = phase_model(recipe, spec, phase.objective, of_phase, given)
         experiment = trainer.experiment_of(model, phase.objective)
         tokens = phase.batch_size * phase.length
         context, share = None, 1.0
