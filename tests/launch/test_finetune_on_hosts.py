@@ -4,11 +4,14 @@ import json
 import re
 import signal
 
+import jax
+import ml_collections
 import numpy as np
 import pytest
 
 from bertjax.programs import finetune
 from bertjax.runs.source import open_model
+from configs import finetune_embeddings, finetune_ner
 from tests.helpers import task_files
 from tests.helpers.job import Job
 from tests.helpers.patience import PATIENCE
@@ -40,8 +43,6 @@ def config(tiny_run, tmp_path_factory):
 @pytest.fixture(scope="module")
 def one_host(config, tmp_path_factory):
     """The run of one host with eight devices, never interrupted."""
-    import ml_collections
-
     run = tmp_path_factory.mktemp("one") / "run"
     assert finetune.run(ml_collections.ConfigDict(config), str(run)) == 0
     return run
@@ -64,11 +65,10 @@ def assert_same(run, other):
     diverged = [trial["degenerate"].startswith("diverged") for trial in ours["trials"]]
     assert diverged == [False, False, True, True]
     assert _files(run) == _files(other)
-    for name in ("dev.tsv", "test.tsv", "CoLA.tsv"):
-        for path in (other / "predictions").glob(name):
-            assert (run / "predictions" / path.name).read_bytes() == path.read_bytes()
-    import jax
+    assert_same_model(run, other)
 
+
+def assert_same_model(run, other):
     params = (open_model(str(each)).params for each in (run, other))
     for a, b in zip(*map(jax.tree.leaves, params), strict=True):
         np.testing.assert_allclose(a, b, atol=2e-3)  # sums have another order
@@ -145,6 +145,43 @@ def test_stopped_killed_and_ended_on_half_the_hosts(config, one_host, tmp_path):
     with Job(tmp_path, [config] * 2, run, program="finetune", devices=2) as job:
         job.completes()
     assert_same(run, one_host)
+
+
+def test_vectors_on_hosts(tiny_run, tmp_path):
+    config = finetune_embeddings.get_config()
+    data = task_files.write_pairs(tmp_path / "data")
+    config.update(init_from=str(tiny_run), data=str(data), batch_size=16, total_steps=12)
+    config.intervals.update(log=4, evaluate=6, checkpoint=5)
+    one, run = tmp_path / "one", tmp_path / "run"
+    assert finetune.run(config, str(one)) == 0
+    how = dict(program="finetune", devices=4)
+    with Job(tmp_path, [config.to_dict()] * 2, run, "--hosts=2", "--chips=8", **how) as job:
+        job.completes()
+    ours, theirs = (json.loads((each / "results.json").read_text()) for each in (run, one))
+    assert ours["chosen"] == theirs["chosen"]
+    assert ours["dev"] == {name: pytest.approx(each) for name, each in theirs["dev"].items()}
+    assert_same_model(run, one)
+
+
+def test_a_tagger_over_features_on_hosts(tiny_run, tmp_path):
+    config = finetune_ner.get_config("features")
+    data = task_files.write_conll(tmp_path / "data")
+    config.update(data=str(data), init_from=str(tiny_run), max_length=48)
+    config.features.update(choices=("last",), hidden=24)
+    config.grid.update(batch_size=(8,), epochs=(4,), learning_rate=(1e-2,), restarts=1)
+    one, run = tmp_path / "one", tmp_path / "run"
+    assert finetune.run(config, str(one)) == 0
+    with Job(tmp_path, [config.to_dict()] * 2, run, program="finetune", devices=4) as job:
+        job.completes()
+    (array,), (same,) = (
+        [np.load(path) for path in sorted((each / "activations").glob("dev-*.npy"))]
+        for each in (run, one)
+    )
+    np.testing.assert_allclose(array, same, atol=2e-3)  # of float16
+    ours, theirs = (json.loads((each / "results.json").read_text()) for each in (run, one))
+    (name,) = ours
+    assert ours[name]["chosen"] == theirs[name]["chosen"]
+    assert ours[name]["dev"]["dev"]["f1"] == pytest.approx(theirs[name]["dev"]["dev"]["f1"], abs=2)
 
 
 def test_what_is_wrong_on_one_host_ends_all(config, tmp_path):
