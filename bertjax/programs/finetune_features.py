@@ -79,7 +79,7 @@ def run(config: Any, workdir: str, hosts: int | None = None, chips: int | None =
 
     results = {}
     with session(folder):
-        from_first(partial(_start, folder, recipe))
+        from_first(lambda: write_json(folder / "config.json", recipe.plain))
         values = {
             split: activations.compute(folder / "activations", split, encoded, extractor)
             for split, encoded in windows.items()
@@ -115,6 +115,7 @@ def run(config: Any, workdir: str, hosts: int | None = None, chips: int | None =
             best = _best_model(subfolder / TAGGER_FOLDER, tagger, trials)
             search = Search(subfolder, recipe, {"": data}, trials, best)
             search.announce()
+            from_first(partial((folder / RESULTS_FILE).unlink, missing_ok=True))  # out of date
 
             results[name] = search.complete()
             if results[name] is None:
@@ -122,11 +123,6 @@ def run(config: Any, workdir: str, hosts: int | None = None, chips: int | None =
         from_first(lambda: write_json(folder / RESULTS_FILE, results))
     say(f"{folder}: {RESULTS_FILE}, and a folder for each choice of layers")
     return 0
-
-
-def _start(folder: Path, recipe: TaskRecipe) -> None:
-    write_json(folder / "config.json", recipe.plain)
-    (folder / RESULTS_FILE).unlink(missing_ok=True)  # it is out of date
 
 
 def _trials(recipe: TaskRecipe, data: Mapping[str, TaskData], tagger: Tagger) -> Trials:

@@ -221,7 +221,7 @@ def test_no_room_for_the_stride(tokenizer):
     with pytest.raises(InputError, match="leaves 127 tokens for a paragraph, fewer than stride=1"):
         QuestionAnswering().encode([], tokenizer, 194, labelled=True)
     assert len(QuestionAnswering().encode([], tokenizer, 195, labelled=True)) == 0
-    with pytest.raises(InputError, match="stride=0: must be at least 1"):
+    with pytest.raises(ValueError, match="stride=0: must be at least 1"):
         QuestionAnswering(stride=0)
 
 

@@ -139,4 +139,7 @@ def task_family_of(pretrained: Pretrained) -> tuple[Family, int]:
         query = min(QuestionAnswering.max_query_length, (max_length - specials) // 3)
         stride = min(QuestionAnswering.stride, max_length - specials - query)
         fields |= {"max_query_length": query, "stride": stride}
-    return family(**fields), max_length
+    try:
+        return family(**fields), max_length
+    except ValueError as error:  # of a file that was changed
+        raise InputError(f"{pretrained.origin}: {error}") from error
