@@ -28,7 +28,6 @@ from typing import Any
 import finetune
 import finetune_labels
 import jax
-from bertjax.runs.open_model import open_model
 
 from bertjax.base.files import write_json
 from bertjax.interop.peft import ADAPTER_FOLDER, ADAPTER_WEIGHTS
@@ -36,6 +35,7 @@ from bertjax.objectives.registry import TASK_OBJECTIVES
 from bertjax.runs.fine_tuning.model import encoder_with_head
 from bertjax.runs.fine_tuning.recipe import TaskRecipe
 from bertjax.runs.initialize import learned_branches
+from bertjax.runs.source import open_model
 from bertjax.tasks.glue import SETS
 from bertjax.training.experiment import Experiment
 from bertjax.training.loop import Trainer
