@@ -12,6 +12,7 @@ from bertjax.tasks.glue import SETS
 # configs/finetune_KEY.py -> the possible words after its colon; None: no word.
 ARGUMENTS = {
     "glue": (None, *SETS),
+    "glue_16": ("MRPC", "MNLI"),
     "squad": (None, "v1.1", "v2.0"),
     "triviaqa": (None,),
     "swag": (None,),
@@ -32,7 +33,7 @@ def test_every_config_is_here(repository):
     names = {file.stem.removeprefix("finetune_") for file in files}
     contrastive = {"embeddings", "embeddings_16", "reranker"}  # tests/runs/contrastive has them
     several = {"together"}  # tests/programs/test_finetune_together.py has it
-    assert names - contrastive - several == set(ARGUMENTS) == set(TASKS)
+    assert names - contrastive - several == set(ARGUMENTS) == {*TASKS, "glue_16"}
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,7 @@ def test_every_config_is_here(repository):
 def test_every_config_loads(name, argument):
     config = _config(name, argument)
     recipe = TaskRecipe.from_config(config)
-    assert isinstance(recipe.task, TASKS[name]) and recipe.task.data == "DIR"
+    assert isinstance(recipe.task, TASKS[name.removesuffix("_16")]) and recipe.task.data == "DIR"
     assert recipe.init_from == "NAME"
     assert (recipe.features is not None) == (argument == "features")
     assert (
@@ -63,6 +64,7 @@ def test_an_unknown_word_behind_the_colon_is_refused(name, argument):
     ("name", "argument", "batch", "rates", "epochs"),
     [
         ("glue", "MRPC", 32, (5e-5, 4e-5, 3e-5, 2e-5), 3),
+        ("glue_16", "MRPC", 32, (5e-5, 4e-5, 3e-5, 2e-5), 3),
         ("squad", "v1.1", 32, (5e-5,), 3),
         ("squad", "v2.0", 48, (5e-5,), 2),
         ("swag", None, 16, (2e-5,), 3),
