@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Pre-trains on a Cloud TPU slice: it makes the slice, runs the training and deletes the slice.
+# Pre-trains or fine-tunes on a Cloud TPU slice: it makes the slice, trains there and deletes it.
 #
 #   bash launch/tpu_vm.sh COMMAND --name=NAME [--flag=value ...] [-- ARGUMENTS]
 #
 # COMMAND is one of
 #   up      does create, setup and run, and watches the run; after a preemption it repeats them,
 #           until the run is complete; then it deletes the slice
-#   create  checks that the config fits and that the corpus and the buckets exist; asks for the
+#   create  checks that a pre-training fits and that the corpus and the buckets exist; asks for the
 #           slice (a queued resource) and waits for it
 #   setup   sends the checkout's tracked files to every host, installs them with the tested
-#           versions, and copies the corpus to the host's disk
-#   run     starts launch/pretrain.py on every host; the training continues when this command ends
+#           versions, copies the corpus to the host's disk, and mounts the share
+#   run     starts the training on every host; it continues when this command ends
 #   logs    follows the log of host 0 and then shows the end of every log whose run failed;
 #           with --all it shows the end of every log at once
 #   status  shows the state of the queued resource, of its node, and of the run on each host
@@ -26,12 +26,17 @@
 #   --config=FILE            a tracked file of the checkout            up create run
 #   --corpus=gs://BUCKET/DIR a folder of launch/prepare_corpus.py      up create setup
 #   --workdir=gs://BUCKET/RUN the folder of the run                    up create run
+#   --share=ADDRESS:/NAME    of NFS, for fine-tuning                   up setup
 #   --worker=N               the host's number; 0 by default           ssh
 #   --all                    every host                                logs
 #   --keep                   the slice is not deleted at the end       up
 #   --dry_run                every command is printed, and none is run
 #
-# ARGUMENTS are for launch/pretrain.py: --config.key=value or its other flags. Every gcloud command
+# A config whose file is called finetune_*.py is for launch/finetune.py, every other one for
+# launch/pretrain.py. For fine-tuning, --corpus is the folder of the task's files (config.data), and
+# --workdir=/mnt/share/RUN lies on the share, which every host has as /mnt/share (a Filestore).
+#
+# ARGUMENTS are for that program: --config.key=value or its other flags. Every gcloud command
 # is printed on standard error before it runs; a repeated question about states only the first time.
 # The exit code is 0 if the work is done, 2 for an error that you can correct, and 1 for an error of
 # the cloud. The guide is docs/tpu.md.
@@ -44,9 +49,12 @@ readonly SECONDS_BETWEEN_LOOKS=60
 readonly RETRIES=3 # the most attempts in a row at one command that fails
 # The command for this file on a host: see "On each host".
 readonly HOST="bash bertjax/code/launch/tpu_vm.sh host"
+# Where every host has the share: a run there has one path, for --workdir and config.init_from.
+readonly SHARE=/mnt/share
 
 command="" name="" project="" zone="" type="" chips="" spot="" wait=0 config="" corpus=""
-workdir="" worker=0 all="" keep="" dry_run=""
+workdir="" share="" worker=0 all="" keep="" dry_run=""
+program=pretrain # or finetune: of launch/
 arguments=() # the words after "--"
 place=()     # --project and --zone, for gcloud
 scratch=""   # a folder of this process
@@ -81,7 +89,7 @@ read_flags() {
       -h | --help) usage ;;
       --spot | --all | --keep | --dry_run) printf -v "${1#--}" yes ;;
       --name=* | --project=* | --zone=* | --type=* | --chips=* | --wait=* | --config=* | \
-        --corpus=* | --workdir=* | --worker=*)
+        --corpus=* | --workdir=* | --share=* | --worker=*)
         printf -v "${flag#--}" %s "${1#*=}"
         ;;
       *) die "$1: no such flag, or without its =value (--help shows them all)" ;;
@@ -102,9 +110,8 @@ check_flags() {
   [[ "$wait" =~ ^[0-9]{1,6}$ ]] || die "--wait=$wait: not a number of minutes"
   wait=$((10#$wait)) # without 10#, bash reads 010 as 8, and 08 as an error
   [[ "$worker" =~ ^[0-9]{1,4}$ ]] || die "--worker=$worker: not the number of a host"
-  corpus="${corpus%/}" workdir="${workdir%/}"
+  corpus="${corpus%/}" workdir="${workdir%/}" share="${share%/}"
   check_address corpus "$corpus"
-  check_address workdir "$workdir"
   [[ -z "$project" ]] || place+=("--project=$project")
   [[ -z "$zone" ]] || place+=("--zone=$zone")
   case "$command" in
@@ -115,6 +122,7 @@ check_flags() {
   esac
   [[ -z "$type$chips" ]] || translate
   [[ -z "$config" ]] || find_config
+  find_program
   [[ "$command" == ssh ]] || check_sources
 }
 
@@ -161,13 +169,34 @@ translate() {
 find_config() {
   local name="${config%%:*}" file inside
   # From any folder, and by the names that the programs take.
-  for file in "$name" "$REPOSITORY/$name" "$REPOSITORY/configs/"{,pretrain_}"${name%.py}.py"; do
+  for file in "$name" "$REPOSITORY/$name" \
+    "$REPOSITORY/configs/"{,pretrain_,finetune_}"${name%.py}.py"; do
     [[ ! -f "$file" ]] || break
   done
   [[ -f "$file" ]] || die "--config=$config: no such file, here or in $REPOSITORY"
   inside="$(git -C "$REPOSITORY" ls-files --error-unmatch -- "$(realpath "$file")" 2>/dev/null)" ||
     die "--config=$config: not a tracked file of $REPOSITORY, and only those are sent: git add it"
   config="$inside${config#"$name"}"
+}
+
+# Sets program, and checks where its run lies. Without a config, as at setup, the share says it.
+find_program() {
+  local file="${config%%:*}"
+  file="${file##*/}"
+  if [[ "$file" != finetune_* && ("$config" || -z "$share") ]]; then
+    [[ -z "$share" ]] ||
+      die "--share=$share: only for fine-tuning, and $config is not called finetune_*.py:" \
+        "leave it out, and write --workdir=gs://BUCKET/RUN"
+    check_address workdir "$workdir"
+    return
+  fi
+  program=finetune
+  case "$command" in up | setup) need share ;; esac
+  [[ -z "$share" || "$share" =~ ^[^/:]+:/[^/]+ ]] ||
+    die "--share=$share: write ADDRESS:/NAME, a share of NFS (docs/tpu.md says how to make one)"
+  [[ -z "$workdir" || "$workdir" == "$SHARE"/* ]] ||
+    die "--workdir=$workdir: write $SHARE/RUN, on the --share: a fine-tuning replaces the folder" \
+      "of its best model by a rename, which a bucket cannot do, and all hosts must see it"
 }
 
 # Refuses weights in a folder of this machine: the hosts have only what is sent, and buckets.
@@ -180,7 +209,7 @@ check_sources() {
     esac
     case "$path" in hf:* | tf1:* | elmo:*) path="${path#*:}" ;; esac
     path="${path%%[@#]*}" # without a step or layers
-    [[ ! -e "$path" ]] ||
+    [[ ! -e "$path" || "$program $path" == "finetune $SHARE"/* ]] ||
       die "$argument: lies on this machine, and no host has it: name a run in a bucket (gcloud" \
         "storage cp -r RUN gs://BUCKET/RUN), or hf:USER/NAME of the hub, where launch/convert.py" \
         "--push puts a model"
@@ -260,22 +289,28 @@ start_run() {
   do_run
 }
 
-# Counts failures in a row without a new checkpoint; after too many, the program ends.
+# Counts failures in a row, of a pre-training those without a new checkpoint; after too many, the
+# program ends.
 count_failure() {
-  local before="$newest"
+  local before="$newest" since="" from="the last checkpoint"
   find_newest_checkpoint
+  if [[ "$program" == pretrain ]]; then
+    since=" without a new checkpoint" from="${newest:+checkpoint }${newest:-the beginning}"
+  fi
   failures=$((failures + 1))
   [[ "$newest" == "$before" ]] || failures=0
   if ((failures > RETRIES)); then
     [[ "$pod" != ready ]] || on_hosts all "$HOST ends" || true
-    fail "$failures failures in a row without a new checkpoint (above)"
+    fail "$failures failures in a row$since (above)"
   fi
-  say "== again, from ${newest:+checkpoint }${newest:-the beginning}"
+  say "== again, from $from"
   pause
 }
 
 # Sets newest to the newest checkpoint's step; it stays as it was if the bucket does not answer.
+# Those of a fine-tuning, in the folders of its trials, are not looked for.
 find_newest_checkpoint() {
+  [[ "$program" == pretrain ]] || return 0
   local steps ask=(storage ls "$workdir/checkpoints/")
   say_once "${ask[@]}"
   [[ -z "$dry_run" ]] || return 0
@@ -351,12 +386,13 @@ do_setup() {
     --worker=all --quiet || return
   persist on_hosts all "rm -rf bertjax/new && mkdir -p bertjax/new &&" \
     "tar -xzf bertjax.tar.gz -C bertjax/new &&" \
-    "bash bertjax/new/launch/tpu_vm.sh host setup $(quoted "$corpus")"
+    "bash bertjax/new/launch/tpu_vm.sh host setup $(quoted "$corpus" ${share:+"$share"})"
 }
 
 do_run() {
-  persist on_hosts all "$HOST run $(quoted "--config=$config" "--workdir=$workdir" \
-    "--hosts=$hosts" "--chips=$chips" --verify "${arguments[@]}")"
+  local given=("--config=$config" "--workdir=$workdir" "--hosts=$hosts" "--chips=$chips")
+  [[ "$program" == finetune ]] || given+=(--verify)
+  persist on_hosts all "$HOST run $program $(quoted "${given[@]}" "${arguments[@]}")"
 }
 
 do_logs() {
@@ -395,11 +431,17 @@ do_delete() {
 check_before_asking() {
   if [[ "$corpus" ]]; then
     check_bucket "$corpus"
-    cloud storage ls "$corpus/store/manifest.json" >&2 ||
-      die "$corpus: not a staged corpus, no store/manifest.json there: make one with" \
-        "launch/prepare_corpus.py, then: gcloud storage rsync --recursive FOLDER $corpus"
+    if [[ "$program" == finetune ]]; then
+      cloud storage ls "$corpus/" >&2 ||
+        die "$corpus: nothing there: copy the folder of the task's files to it:" \
+          "gcloud storage rsync --recursive FOLDER $corpus"
+    else
+      cloud storage ls "$corpus/store/manifest.json" >&2 ||
+        die "$corpus: not a staged corpus, no store/manifest.json there: make one with" \
+          "launch/prepare_corpus.py, then: gcloud storage rsync --recursive FOLDER $corpus"
+    fi
   fi
-  [[ -z "$workdir" ]] || check_bucket "$workdir"
+  [[ "$workdir" != gs://* ]] || check_bucket "$workdir"
   [[ -z "$config" ]] || check_config
 }
 
@@ -411,7 +453,7 @@ check_bucket() { # gs://BUCKET/...
       "--location=REGION makes it, in the region of your zone"
 }
 
-# Compiles the step for this slice on this machine; returns 0 if it fits.
+# Compiles the step of a pre-training for this slice on this machine; returns 0 if it fits.
 check_config() {
   local argument of_config=()
   for argument in "${arguments[@]}"; do
@@ -420,6 +462,10 @@ check_config() {
       --config.*) die "$argument: write --config.key=value" ;;
     esac
   done
+  if [[ "$program" == finetune ]]; then
+    say "$config: a fine-tuning is not compiled before the slice is asked for"
+    return
+  fi
   [[ "$dry_run" ]] || use_environment tpu
   local compile=("${PYTHON-python}" "$REPOSITORY/launch/compile_check.py"
     "--config=$REPOSITORY/$config" "--topology=$topology" "${of_config[@]}")
@@ -639,7 +685,7 @@ fail() {
 # ~/bertjax on a host contains code/ (the checkout, with this file), venv/, corpus/, and the files
 # of the run: run.log, run.pid, run.exit (its exit code) and run.lock, which a running run holds.
 
-host_setup() { # CORPUS; it is called from new/, where the checkout was unpacked
+host_setup() { # CORPUS [SHARE]; it is called from new/, where the checkout was unpacked
   cd ~/bertjax
   flock --nonblock run.lock true || die "$(host_name): a run is going here, with the code it has"
   rm -rf code
@@ -651,12 +697,38 @@ host_setup() { # CORPUS; it is called from new/, where the checkout was unpacked
     --constraint code/constraints/python3.12.txt --editable './code[tpu,gcs]'
   mkdir -p corpus
   gcloud storage rsync --recursive --delete-unmatched-destination-objects "$1" corpus
-  [[ -f corpus/store/manifest.json ]] || die "$(host_name): no store/manifest.json in $1"
+  if [[ "${2-}" ]]; then
+    mount_share "$2"
+  else
+    [[ -f corpus/store/manifest.json ]] || die "$(host_name): no store/manifest.json in $1"
+  fi
   echo "$(host_name): ready"
 }
 
-host_run() { # ARGUMENTS of launch/pretrain.py
+mount_share() { # ADDRESS:/NAME
+  local mounted
+  mounted="$(mounted_share)"
+  if [[ "$mounted" != "$1" ]]; then
+    [[ -z "$mounted" ]] || sudo umount "$SHARE"
+    if [[ ! -e /sbin/mount.nfs ]]; then
+      sudo apt-get -qq update
+      sudo apt-get -qq install --yes nfs-common
+    fi
+    sudo mkdir -p "$SHARE"
+    # Without caches of names and attributes, what one host writes is there for all at once.
+    sudo mount -t nfs -o lookupcache=none,actimeo=0 "$1" "$SHARE"
+  fi
+  [[ -w "$SHARE" ]] || sudo chmod a+rwx "$SHARE" # only root may write a new Filestore
+}
+
+mounted_share() {
+  findmnt --noheadings --output=SOURCE "$SHARE" || true
+}
+
+host_run() { # pretrain|finetune ARGUMENTS of this program of launch/
   cd ~/bertjax
+  [[ "$1" == pretrain || "$(mounted_share)" ]] ||
+    die "$(host_name): $SHARE is not mounted: setup with --share does it"
   exec 9>run.lock # the processes that are started here hold the lock
   if ! flock --nonblock 9; then
     echo "$(host_name): running already"
@@ -669,11 +741,12 @@ host_run() { # ARGUMENTS of launch/pretrain.py
 }
 
 host_train() {
-  local code=0
+  local code=0 data=corpus
+  [[ "$1" == pretrain ]] || data=data
   trap : TERM # the program below also gets the signal, and its exit code is needed
   cd code
-  echo "== $(date --iso-8601=seconds) launch/pretrain.py $(quoted "$@")"
-  ../venv/bin/python launch/pretrain.py "--config.corpus=$HOME/bertjax/corpus" "$@" || code=$?
+  echo "== $(date --iso-8601=seconds) launch/$1.py $(quoted "${@:2}")"
+  ../venv/bin/python "launch/$1.py" "--config.$data=$HOME/bertjax/corpus" "${@:2}" || code=$?
   echo "$code" >../run.exit
 }
 

@@ -1,4 +1,4 @@
-"""A stand-in for Cloud TPU and its hosts: `gcloud`, and on each host `uv` and the run's `python`.
+"""A stand-in for Cloud TPU and its hosts: `gcloud`, and on each host `uv`, `sudo` and `python`.
 
 It is called as `stand_in_gcloud.py PROGRAM ARGUMENTS...`. Its state is in the folder CLOUD:
 
@@ -216,8 +216,19 @@ def uv(arguments: list[str]) -> None:
         interpreter.symlink_to(CLOUD / "bin" / "python-of-the-run")
 
 
+def sudo(arguments: list[str]) -> None:
+    """Mounts in name only: ~/mounted is what `findmnt` finds."""
+    mounted = Path.home() / "mounted"
+    match arguments:
+        case ["mount", *_, share, "/mnt/share"]:
+            assert not mounted.exists()
+            mounted.write_text(share)
+        case ["umount", "/mnt/share"]:
+            mounted.unlink()
+
+
 def run(arguments: list[str]) -> None:
-    """Acts as `launch/pretrain.py` in the scenario."""
+    """Acts as `launch/pretrain.py` or `launch/finetune.py` in the scenario."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
     index = count(f"runs of {HERE}")
     wait_for([f"runs of {host}" for host in range(scenario()["hosts"])], index)
@@ -227,7 +238,9 @@ def run(arguments: list[str]) -> None:
     first, last = HERE == "0", HERE == str(scenario()["hosts"] - 1)
     print(f"run {index} of host {HERE}: {action}", flush=True)
     if step and first:
-        (bucket_path(flag(arguments, "workdir")) / "checkpoints" / step).mkdir(parents=True)
+        workdir = bucket_path(flag(arguments, "workdir"))
+        assert CLOUD in workdir.parents, f"{workdir} is no bucket: give an end without a step"
+        (workdir / "checkpoints" / step).mkdir(parents=True)
     if action == "preempt" and last:
         with State() as state:
             state["request"] = "SUSPENDING"
@@ -266,7 +279,8 @@ def main() -> None:
     program, *arguments = sys.argv[1:]
     with open(CLOUD / "calls.jsonl", "a") as calls:
         calls.write(json.dumps([HERE, program, arguments]) + "\n")
-    {"gcloud": gcloud, "uv": uv, "python": python, "python-of-the-run": run}[program](arguments)
+    programs = {"gcloud": gcloud, "uv": uv, "sudo": sudo, "python": python}
+    (programs | {"python-of-the-run": run})[program](arguments)
 
 
 if __name__ == "__main__":

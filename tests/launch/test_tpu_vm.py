@@ -24,6 +24,10 @@ SLICE = ("--name=bert", "--zone=z", "--type=v4", "--chips=8")  # two hosts
 RUN = (
     *("--config=configs/pretrain_base_16.py", "--corpus=gs://data/wiki", "--workdir=gs://out/run"),
 )
+TUNING = (
+    *("--config=configs/finetune_glue_16.py:RTE", "--corpus=gs://data/glue"),
+    *("--workdir=/mnt/share/rte", "--share=10.0.0.2:/runs"),
+)
 DELETE = "bert is there, and costs. To delete it: bash {} delete --name=bert --zone=z"
 
 # The calls of a run without a slice, without its queries of the state.
@@ -47,7 +51,7 @@ class Cloud:
 
     def _make_programs(self) -> None:
         stand_in = f"exec {sys.executable} -SE {STAND_IN}"
-        names = ("gcloud", "uv", "python-of-the-run")
+        names = ("gcloud", "uv", "sudo", "python-of-the-run")
         programs = {name: f'{stand_in} {name} "$@"' for name in names}
         # A sleep ends when all runs have ended, or after a second if a run hangs.
         programs["sleep"] = (
@@ -55,6 +59,7 @@ class Cloud:
             '  [[ ! -e "$lock" ]] || flock --timeout 1 "$lock" true\n'
             "done\nexec /bin/sleep 0.05"
         )
+        programs["findmnt"] = 'cat "$HOME/mounted" 2>/dev/null'
         programs["hostname"] = 'echo "t1v-n-1a2b3c4d-w-$STAND_IN_HOST"'
         for name, text in programs.items():
             self._write_program(self.folder / "bin" / name, text)
@@ -204,6 +209,49 @@ def test_up_with_keep_leaves_the_slice_and_names_it_last(cloud):
     assert code == 0, error
     assert cloud.acts()[-1] == "ssh all run"
     assert error.splitlines()[-1] == DELETE.format(f"'{cloud.script}'")
+
+
+def test_up_fine_tunes_on_the_share_that_setup_mounts(cloud):
+    (cloud.folder / "buckets" / "data" / "glue" / "RTE").mkdir(parents=True)
+    init_from = "--config.init_from=/mnt/share/mnli"
+    code, _, error = cloud("up", *SLICE, *TUNING, "--keep", "--", init_from, runs=["0"])
+    assert code == 0, error
+    assert cloud.acts() == ["ls gs://data", "ls gs://data/glue/", "create", *START]
+    assert "finetune_glue_16.py:RTE: a fine-tuning is not compiled before" in error
+    (call,) = cloud.calls("python-of-the-run", "1")
+    assert call == [
+        *("launch/finetune.py", f"--config.data={cloud.home(1)}/corpus", TUNING[0]),
+        *("--workdir=/mnt/share/rte", "--hosts=2", "--chips=8", init_from),
+    ]
+    (cloud.home(1).parent / "mounted").unlink()
+    code, _, error = cloud("run", *SLICE, *TUNING)
+    assert code == 2 and "error: host 1: /mnt/share is not mounted: setup with --share" in error
+
+
+@pytest.mark.slow
+def test_setup_mounts_one_share_once(cloud):
+    (cloud.folder / "buckets" / "data" / "glue" / "RTE").mkdir(parents=True)
+    cloud("create", *SLICE)
+    for name in ("runs", "runs", "more"):
+        words = "--corpus=gs://data/glue", f"--share=10.0.0.2:/{name}"
+        code, out, error = cloud("setup", *SLICE, *words)
+        assert (code, out) == (0, "host 0: ready\nhost 1: ready\n"), error
+    mount = ["mount", "-t", "nfs", "-o", "lookupcache=none,actimeo=0"]
+    assert [call for call in cloud.calls("sudo", "1") if "mount" in call[0]] == [
+        [*mount, "10.0.0.2:/runs", "/mnt/share"],
+        ["umount", "/mnt/share"],
+        [*mount, "10.0.0.2:/more", "/mnt/share"],
+    ]
+
+
+@pytest.mark.slow
+def test_up_gives_up_a_fine_tuning_after_failures_in_a_row(cloud):
+    (cloud.folder / "buckets" / "data" / "glue" / "RTE").mkdir(parents=True)
+    code, _, error = cloud("up", *SLICE, *TUNING, runs=["1"] * 4)
+    assert code == 1
+    assert cloud.acts()[-4:] == [*["ssh all run"] * 3, "ssh all ends"]
+    assert error.count("== again, from the last checkpoint\n") == 3
+    assert "error: 4 failures in a row (above)" in error
 
 
 @pytest.mark.slow
@@ -440,6 +488,13 @@ def test_a_corpus_that_is_not_staged(cloud):
     assert "gcloud storage rsync --recursive FOLDER gs://data/wiki" in error
 
 
+def test_files_of_a_task_that_are_not_in_the_bucket(cloud):
+    code, _, error = cloud("create", *SLICE, *TUNING)
+    assert code == 2
+    assert cloud.acts() == ["ls gs://data", "ls gs://data/glue/"]
+    assert "error: gs://data/glue: nothing there: copy the folder of the task's files" in error
+
+
 @pytest.mark.parametrize("bucket", ["data", "out"])
 def test_a_missing_bucket(cloud, bucket):
     shutil.rmtree(cloud.folder / "buckets" / bucket)
@@ -479,6 +534,15 @@ def test_a_missing_bucket(cloud, bucket):
         (["create", *SLICE, *RUN, "--", "--config.seed", "1"], "write --config.key=value"),
         (["setup", "--name=bert"], "setup needs --corpus"),
         (["setup", "--name=bert", "--corpus=wiki"], "--corpus=wiki: write gs://BUCKET/FOLDER"),
+        (["setup", "--name=bert", *TUNING[:2]], "setup needs --share"),
+        (["up", *SLICE, *TUNING[:3]], "up needs --share"),
+        (["up", *SLICE, *RUN, *TUNING[3:]], "--share=10.0.0.2:/runs: only for fine-tuning, and co"),
+        (["setup", *SLICE, *TUNING[1:3], "--share=10.0.0.2"], "write ADDRESS:/NAME, a share of"),
+        (
+            ["run", *SLICE, *TUNING[:2], *RUN[2:]],
+            "--workdir=gs://out/run: write /mnt/share/RUN, on the --share: a fine-tuning replaces",
+        ),
+        (["run", *SLICE, *RUN[:2], TUNING[2]], "--workdir=/mnt/share/rte: write gs://BUCKET/FOLD"),
         (["run", *SLICE, *RUN[:1]], "run needs --workdir"),
         (["up", *SLICE, *RUN[:2]], "up needs --workdir"),
     ],
@@ -669,7 +733,13 @@ def test_configs_are_found_from_anywhere(cloud, tmp_path):
         assert code == 0, error
         found = "configs/pretrain_base_16.py" + ":w" * name.endswith(":w")
         checked = f"'--config={cloud.checkout}/{found}' --topology=v4:2x2x2 {' '.join(sources)}\n"
-        assert checked in error and f"host run --config={found} --workdir" in error
+        assert checked in error and f"host run pretrain --config={found} --workdir" in error
+    words = "--config=glue_16:all", *TUNING[1:], "--dry_run"
+    code, _, error = cloud("up", *SLICE, *words)
+    assert code == 0, error
+    assert "host setup gs://data/glue 10.0.0.2:/runs'" in error
+    assert "host run finetune --config=configs/finetune_glue_16.py:all --workdir=/mnt/" in error
+    assert "compile_check" not in error and "checkpoints" not in error
 
 
 def test_help_is_the_head_of_the_script(cloud):
