@@ -229,6 +229,16 @@ def test_up_fine_tunes_on_the_share_that_setup_mounts(cloud):
 
 
 @pytest.mark.slow
+def test_a_share_that_cannot_be_mounted_ends_it(cloud):
+    (cloud.folder / "buckets" / "data" / "glue" / "RTE").mkdir(parents=True)
+    cloud._write_program(cloud.folder / "bin" / "sudo", "echo mount.nfs: timed out >&2; exit 32")
+    code, _, error = cloud("up", *SLICE, *TUNING)
+    assert code == 1 and "mount.nfs: timed out" in error
+    assert cloud.acts()[-4:] == ["scp", *["ssh all setup"] * 3]
+    assert error.splitlines()[-1] == DELETE.format(f"'{cloud.script}'")
+
+
+@pytest.mark.slow
 def test_setup_mounts_one_share_once(cloud):
     (cloud.folder / "buckets" / "data" / "glue" / "RTE").mkdir(parents=True)
     cloud("create", *SLICE)
