@@ -3,7 +3,6 @@
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
 import jax
 from flax import linen as nn
@@ -44,7 +43,7 @@ class LoadedRun:
     params: Params
     step: int
     data: Mapping[str, str]
-    given: Mapping[str, Pretrained] = MappingProxyType({})
+    given: Mapping[str, Pretrained] = dataclasses.field(default_factory=dict)
 
     @property
     def objective(self) -> PretrainingObjective:
