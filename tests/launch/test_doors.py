@@ -30,6 +30,9 @@ for command in json.load(sys.stdin):
             code = end.code or 0
     for name in set(flags.FLAGS) - known:
         delattr(flags.FLAGS, name)
+    if "jax" in sys.modules:  # it is in use, and only before that a process can join others
+        from bertjax.training.sharding import hosts
+        hosts.join_processes = lambda: None
     print(json.dumps([code, output.getvalue()]), flush=True)
 """
 
