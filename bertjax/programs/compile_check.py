@@ -124,7 +124,8 @@ def _phases(config: Any, where: Slice, document: float) -> list[_Phase]:
     recipe = Recipe.from_config(config)
     tokenizer = open_tokenizer(recipe.corpus[0]) if recipe.corpus else None
     given = open_sources(recipe, tokenizer, open_model, begun=False)
-    recipe = Recipe.from_config(with_weights(recipe, given))
+    if given:
+        recipe = Recipe.from_config(with_weights(recipe, given))
     vocabulary = tokenizer.vocabulary_size if tokenizer else PAPER_VOCABULARY
     spec = recipe.spec(vocabulary)
     trainer = Trainer(make_experiment(recipe, spec, where.devices, given))

@@ -14,12 +14,12 @@ from bertjax.inference.features import activations
 from bertjax.runs.fine_tuning.best_model import BestModel
 from bertjax.runs.fine_tuning.data import TaskData, digest, read_examples
 from bertjax.runs.fine_tuning.feature_tagger import Tagger, read_tagger, write_tagger
-from bertjax.runs.fine_tuning.job import begin, facts
+from bertjax.runs.fine_tuning.job import begin
 from bertjax.runs.fine_tuning.recipe import TaskRecipe
 from bertjax.runs.fine_tuning.search import Search
 from bertjax.runs.fine_tuning.task_family import about_task
 from bertjax.runs.fine_tuning.trials import Trials
-from bertjax.runs.preflight import check_devices, check_programs, check_same
+from bertjax.runs.preflight import check_devices, check_programs, check_same, facts_of
 from bertjax.runs.run_folder import RESULTS_FILE, TAGGER_FOLDER
 from bertjax.runs.session import session
 from bertjax.runs.source import open_model
@@ -75,7 +75,7 @@ def run(config: Any, workdir: str, hosts: int | None = None, chips: int | None =
         }
         extractor = activations.all_layers(given, recipe.max_length, spec.compute_dtype)
     content = {split: digest(each) for split, each in examples.items()}
-    check_same(facts(recipe, folder, {"weights": given.identity} | content))
+    check_same(facts_of(recipe.plain, folder, {"weights": given.identity} | content))
 
     results = {}
     with session(folder):

@@ -29,7 +29,8 @@ from bertjax.runs.initialize import (
     open_sources,
     with_weights,
 )
-from bertjax.runs.read import Config, about_config, flat, free_keys
+from bertjax.runs.preflight import facts_of
+from bertjax.runs.read import Config, about_config, free_keys
 from bertjax.runs.recipe import Recipe
 from bertjax.runs.run import Run
 from bertjax.runs.run_folder import (
@@ -157,13 +158,9 @@ class Job:
         """What must be the same on all hosts."""
         given = {part: each.identity for part, each in self.given.items()}
         data = self.course.metadata["data"]
-        return {
-            **{f"config.{key}": value for key, value in flat(self.recipe.plain).items()},
-            "--workdir": str(self.folder),
-            "vocabulary": self.tokenizer.identity,
-            "weights to start from": given,
-            **{f"corpus ({split})": found for split, found in data.items()},
-        }
+        content = {"vocabulary": self.tokenizer.identity, "weights to start from": given}
+        content |= {f"corpus ({split})": found for split, found in data.items()}
+        return facts_of(self.recipe.plain, self.folder, content)
 
     def run(self, health: Health | None) -> Run:
         """The run, on this host.

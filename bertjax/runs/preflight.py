@@ -18,6 +18,7 @@ from bertjax.base.cloud_storage import in_bucket
 from bertjax.base.errors import InputError
 from bertjax.base.files import sha256_of_file, size_in_words
 from bertjax.base.shipped import PACKAGE
+from bertjax.runs.read import flat
 from bertjax.training.sharding.hosts import (
     all_gather,
     host_count,
@@ -83,6 +84,12 @@ def check_same(facts: Mapping[str, Any]) -> None:
             f"the hosts of this job differ: {shown}{f'; and {more} more' if more > 0 else ''}: "
             "give every host the same installation, config and corpus, and the same command"
         )
+
+
+def facts_of(plain: Mapping[str, Any], folder: Path, content: Mapping[str, Any]) -> dict[str, Any]:
+    """What must be the same on all hosts: a run's config and folder, and what it reads."""
+    config = {f"config.{key}": value for key, value in flat(plain).items()}
+    return config | {"--workdir": str(folder)} | dict(content)
 
 
 def check_folder(folder: Path, checkpoint_bytes: int, checkpoints: int) -> None:

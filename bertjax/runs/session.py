@@ -8,9 +8,8 @@ from typing import Any
 import jax
 
 from bertjax.base.errors import EXIT_STOPPED
-from bertjax.base.files import exclusive
 from bertjax.runs.preflight import check_folder
-from bertjax.training.sharding.hosts import heartbeat, host_index, raise_together
+from bertjax.training.sharding.hosts import exclusive_on_first, heartbeat
 
 
 @contextlib.contextmanager
@@ -29,9 +28,5 @@ def session(folder: Path, state: Any = (), checkpoints: int = 1) -> Iterator[Non
     """
     size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
     check_folder(folder, size, checkpoints)
-    with contextlib.ExitStack() as stack:
-        with raise_together():
-            if host_index() == 0:
-                stack.enter_context(exclusive(folder))
-        stack.enter_context(heartbeat(exit_code_when_lost=EXIT_STOPPED))
+    with exclusive_on_first(folder), heartbeat(exit_code_when_lost=EXIT_STOPPED):
         yield

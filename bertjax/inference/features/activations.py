@@ -5,7 +5,6 @@ The layers are stored one after another, so that layers that are not chosen are 
 covers all that determines the content, and DIGEST covers the content itself.
 """
 
-import contextlib
 import dataclasses
 import hashlib
 import os
@@ -20,7 +19,6 @@ from bertjax.base.fields import WORD_MASK, Field
 from bertjax.base.files import (
     check_content,
     content_named,
-    exclusive,
     name_by_content,
     named,
     read_json,
@@ -33,7 +31,7 @@ from bertjax.inference.features.compute import Extractor, Options
 from bertjax.inference.features.texts import FIRST_PIECES, EncodedText
 from bertjax.interop.pretrained import Pretrained
 from bertjax.tasks.tagging import EncodedWords, Sentence, Tagging
-from bertjax.training.sharding.hosts import from_first, host_index, raise_together
+from bertjax.training.sharding.hosts import exclusive_on_first, from_first, host_index
 
 _BLOCK_BYTES = 256 << 20  # of float32 activations, between two records of the progress
 
@@ -99,10 +97,7 @@ def compute(folder: Path, name: str, encoded: EncodedWords, extractor: Extractor
     final = folder / f"{name}-{_identity(encoded, extractor)[:16]}.npy"
     path = from_first(lambda: _found(final))
     if not path:
-        with contextlib.ExitStack() as stack:
-            with raise_together():
-                if host_index() == 0:
-                    stack.enter_context(exclusive(folder))
+        with exclusive_on_first(folder):
             path = _fill(final, encoded, extractor)
     return np.load(path, mmap_mode="r")
 

@@ -23,7 +23,8 @@ from bertjax.runs.contrastive.recipe import SimilarityRecipe
 from bertjax.runs.fine_tuning.task_family import about_reranker
 from bertjax.runs.how_computed import how_computed, with_compute_dtype
 from bertjax.runs.initialize import frozen_params, learned_branches, load_into, low_rank
-from bertjax.runs.read import Config, flat, free_keys
+from bertjax.runs.preflight import facts_of
+from bertjax.runs.read import Config, free_keys
 from bertjax.runs.run import Run
 from bertjax.runs.run_folder import check_same_config
 from bertjax.runs.source import open_model
@@ -103,8 +104,7 @@ class SimilarityJob:
     @property
     def facts(self) -> dict[str, Any]:
         """The facts that must be the same on all hosts."""
-        config = {f"config.{key}": value for key, value in flat(self.recipe.plain).items()}
-        return config | self.identity | {"--workdir": str(self.folder)}
+        return facts_of(self.recipe.plain, self.folder, self.identity)
 
     def run(self, judge: Callable[[TrainState], dict[str, float]]) -> Run:
         """The run, evaluated by `judge`."""

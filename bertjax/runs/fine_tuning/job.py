@@ -27,7 +27,8 @@ from bertjax.runs.fine_tuning.task_tokens import with_task_tokens
 from bertjax.runs.fine_tuning.trials import Trials
 from bertjax.runs.how_computed import how_computed, with_compute_dtype
 from bertjax.runs.initialize import frozen_params, learned_branches, load_into, low_rank
-from bertjax.runs.read import flat, free_keys
+from bertjax.runs.preflight import facts_of
+from bertjax.runs.read import free_keys
 from bertjax.runs.run_folder import MODEL_FOLDER, PARAMETERS_FOLDER, check_same_config
 from bertjax.runs.source import open_model
 from bertjax.tasks.task import Task
@@ -115,7 +116,7 @@ class FineTuning:
             for task, each in self.data.items()
             for what, identity in (each.identity | each.others).items()
         }
-        return facts(self.recipe, self.folder, content)
+        return facts_of(self.recipe.plain, self.folder, content)
 
     def search(self) -> Search:
         """The search in the folder, which gets config.json."""
@@ -199,12 +200,6 @@ def begin(config: Any, workdir: str) -> tuple[TaskRecipe, Path]:
     for size in recipe.grid.batch_sizes:
         placement.host_rows(size // max(1, recipe.accumulate))
     return recipe, folder
-
-
-def facts(recipe: TaskRecipe, folder: Path, content: Mapping[str, str]) -> dict[str, Any]:
-    """What must be the same on all hosts: the config, and hashes of what is read."""
-    config = {f"config.{key}": value for key, value in flat(recipe.plain).items()}
-    return config | {"--workdir": str(folder)} | dict(content)
 
 
 def _beginning(given: Pretrained, task: Task, bilstm: BiLstm | None) -> Pretrained:

@@ -12,12 +12,14 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import jax
 
 from bertjax.base.cache_folder import compiled_folder
 from bertjax.base.errors import InputError, NonFiniteLoss
+from bertjax.base.files import exclusive
 
 _JOIN_SECONDS = 50  # until the other hosts must have started
 _AGREE_SECONDS = 1800  # the slowest host may take this long to read its corpus
@@ -197,6 +199,20 @@ def from_first(make: Callable[[], T]) -> T:
         if host_index() == 0:
             value = make()
     return all_gather(value)[0]
+
+
+@contextlib.contextmanager
+def exclusive_on_first(folder: Path) -> Iterator[None]:
+    """Locks a folder for this job while the block runs, by the first host (`exclusive`).
+
+    Raises:
+      InputError: another job has the lock, or the folder cannot be written; all hosts raise it.
+    """
+    with contextlib.ExitStack() as stack:
+        with raise_together():
+            if host_index() == 0:
+                stack.enter_context(exclusive(folder))
+        yield
 
 
 def say(text: str) -> None:
