@@ -62,7 +62,7 @@ def main() -> int:
 def build(site: Path) -> None:
     """Writes the site to a new folder."""
     sources = [*(CHECKOUT / name for name in ("README.md", "WORKSPACE.md"))]
-    sources += sorted((CHECKOUT / "docs").glob("*.md"))
+    sources += sorted((CHECKOUT / "docs").rglob("*.md"))
     document = Documents(set(sources))
     pages = [document.page(source) for source in sources]
     pages.append(Page(_API, "API", api()))

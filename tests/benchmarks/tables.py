@@ -37,7 +37,7 @@ _MARKED = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end of table -->)", re.
 
 def documents() -> list[Path]:
     """README.md and the pages of docs/."""
-    return [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+    return [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
 
 
 def render(text: str, results: Path = RESULTS) -> str:

@@ -45,6 +45,10 @@ _SMALL_MODERN = [*_SMALL_ALONE, "--config.optimizer.decay_steps=1"]
 _LONGEST_README = 7_000  # characters
 
 
+# A block of commands that a test below runs, with the name by which the test takes it.
+_MARKED = r"^<!-- test: ([\w-]+) -->\n(```bash\n.*?^```$)"
+
+
 def _commands(text: str) -> list[str]:
     """The lines of every block fenced with ```bash, comments cut off."""
     blocks = re.findall(r"^```bash\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
@@ -55,7 +59,7 @@ def _commands(text: str) -> list[str]:
 @pytest.fixture(scope="module")
 def documents(repository) -> dict[str, str]:
     """The text of README.md and of each page of docs/, by its path."""
-    pages = [repository / "README.md", *sorted((repository / "docs").glob("*.md"))]
+    pages = [repository / "README.md", *sorted((repository / "docs").rglob("*.md"))]
     return {
         page.relative_to(repository).as_posix(): page.read_text(encoding="utf-8") for page in pages
     }
@@ -65,6 +69,21 @@ def documents(repository) -> dict[str, str]:
 def commands(documents) -> dict[str, list[str]]:
     """The commands of each document."""
     return {name: _commands(text) for name, text in documents.items()}
+
+
+@pytest.fixture(scope="module")
+def blocks(documents) -> dict[str, list[str]]:
+    """The commands below each `<!-- test: NAME -->`; blocks of one name go on from each other."""
+    found: dict[str, list[str]] = {}
+    for text in documents.values():
+        for name, block in re.findall(_MARKED, text, re.DOTALL | re.MULTILINE):
+            found.setdefault(name, []).extend(_commands(block))
+    return found
+
+
+def test_every_marked_block_has_its_test(blocks):
+    used = re.findall(r'blocks\["([\w-]+)"\]', Path(__file__).read_text(encoding="utf-8"))
+    assert set(used) == set(blocks)
 
 
 def _program(command: str) -> str:
@@ -104,7 +123,7 @@ def test_the_readme_is_short(documents):
 def test_the_readme_leads_to_every_page_and_program(documents, repository):
     readme = documents["README.md"]
     pages = {name for name in documents if name.startswith("docs/")}
-    assert pages == set(re.findall(r"\]\((docs/\w+\.md)", readme))
+    assert pages == set(re.findall(r"\]\((docs/[\w/]+\.md)", readme))
     named = set(re.findall(r"launch/\w+\.\w+", readme))
     programs = {f"launch/{path.name}" for path in (repository / "launch").iterdir()}
     programs = {name for name in programs if re.fullmatch(r".+\.(py|sh|ipynb)", name)}

@@ -33,7 +33,8 @@ def site(program, tmp_path_factory):
 def test_no_link_is_dead(program, site):
     assert program.dead_links(site) == []
     pages = {path.relative_to(site).as_posix() for path in site.rglob("*.html")}
-    documents = {f"docs/{path.stem}.html" for path in (REPOSITORY / "docs").glob("*.md")}
+    sources = (REPOSITORY / "docs").rglob("*.md")
+    documents = {path.relative_to(REPOSITORY).with_suffix(".html").as_posix() for path in sources}
     assert documents | {"index.html", "WORKSPACE.html", "api.html"} <= pages
 
 
