@@ -18,6 +18,7 @@ from bertjax.runs.fine_tuning.recipe import TaskRecipe
 from bertjax.runs.read import Config, OneOf, Parted, plain_config
 from bertjax.runs.recipe import Recipe
 from bertjax.runs.run_folder import is_of_tasks
+from bertjax.runs.training_recipe import TrainingRecipe
 
 _ROOTS = {
     "Pre-training": Recipe,
@@ -155,12 +156,13 @@ which changes some. Numbers are of int32 or float32. This page is made from the 
 
 def page() -> str:
     """The page docs/config.md."""
-    parts = [_INTRODUCTION]
+    shared = list(rows_of(TrainingRecipe))
+    parts = [_INTRODUCTION, "## Every config", _table(shared)]
     choices: dict[int, Row] = {}
     for title, kind in _ROOTS.items():
-        rows = list(rows_of(kind))
+        rows = [row for row in rows_of(kind) if row not in shared]
         parts += [f"## {title}", _table(rows)]
-        for row in rows:
+        for row in shared + rows:
             if row.choice:
                 choices.setdefault(id(row.choice), row)
     for row in choices.values():

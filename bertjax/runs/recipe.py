@@ -30,22 +30,15 @@ from bertjax.objectives.registry import OBJECTIVES
 from bertjax.objectives.token_prediction import PACKED
 from bertjax.runs.budget import Budget
 from bertjax.runs.read import Config, OneOf, about_config, plain_config, read
+from bertjax.runs.training_recipe import TrainingRecipe
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.loop import Intervals
 from bertjax.training.optimizers.schedule import Schedule, make_schedule
-from bertjax.training.optimizers.spec import PER_TENSOR, WSD, OptimizerSpec
-from bertjax.training.sharding.mesh import MeshSpec
-from bertjax.training.sharding.rules import sharding_layout
-from bertjax.training.subset import AdapterSpec, check_subset
+from bertjax.training.optimizers.spec import PER_TENSOR, WSD
 
 PAPER_VOCABULARY = 30_522  # pieces; for a config without a corpus
 
 
-# What a section `model` has: the fields of a family's spec, and "size", the name of some of them.
-ModelSection = Annotated[
-    Mapping[str, Any],
-    OneOf("encoder", {name: each.spec for name, each in ENCODERS.items()}, later=True),
-]
 ObjectiveSection = Annotated[PretrainingObjective, OneOf("name", OBJECTIVES, alone=True)]
 
 
@@ -88,11 +81,10 @@ class PhaseSpec:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Recipe:
+class Recipe(TrainingRecipe):
     """A checked config of pre-training; the defaults are the paper's.
 
     Attributes:
-      plain: the config as nested dicts, as config.json holds it.
       corpus: the DIR of launch/prepare_corpus.py; several are given as "DIR@0.7,DIR@0.3".
       language_alpha: languages are drawn by their tokens to this power: below 1, those with little
         text come more often (XLM: 0.7, XLM-R: 0.3). Then all sources of the corpus name their
@@ -121,24 +113,15 @@ class Recipe:
         "1e17flops". When it begins, total_steps, the warm-up and the decay are scaled to that. ""
         means no budget.
       phases: phase_1, phase_2 and so on: any number, each with its share of the steps.
-      model: a family of `bertjax.models.encoders.registry`, one of its sizes, and the fields of its
-        spec: what is computed, and how.
-      optimizer: the optimizer, and the schedule of its rate.
-      adapter: a low-rank change that is trained in place of the given weights, name="lora".
-      frozen: patterns of paths of parameters that stay as they are: "embeddings|layer_[0-5]/".
       ema: the decay of a moving average of the parameters (EMA). The average is evaluated, exported
         and fine-tuned in place of the parameters. 0 means no average.
-      layout: where the parameters lie: a layout of `bertjax.training.sharding.rules`.
-      mesh: the devices, data x model.
       intervals: steps between lines of metrics, evaluations and checkpoints.
       eval_batch_size: sequences of a batch of an evaluation, over all devices.
       keep_checkpoints: how many of the newest checkpoints to keep.
       keep_checkpoint_every: checkpoints at multiples of so many steps are kept, too; 0: none.
-      tracker: gets the metrics, too: "wandb", "mlflow" or "trackio". "" means none.
       dry_run: whether to do only one update and one evaluation of each phase, and to write nothing.
     """
 
-    plain: Annotated[Mapping[str, Any], Key()] = dataclasses.field(compare=False)
     corpus: Free[Names] = ()
     language_alpha: PositiveShare = 1.0
     init_from: str | Mapping[str, str] = ""
@@ -152,18 +135,11 @@ class Recipe:
     total_steps: Count = 1_000_000
     budget: str = ""
     phases: Annotated[tuple[PhaseSpec, ...], Key(("phase_1", "phase_2"))]
-    model: ModelSection
-    optimizer: OptimizerSpec = OptimizerSpec()
-    adapter: AdapterSpec = AdapterSpec()
-    frozen: str = ""
     ema: Rate = 0.0
-    layout: Free[str] = "data"
-    mesh: Free[MeshSpec] = MeshSpec()
     intervals: Free[Intervals] = Intervals()
     eval_batch_size: Free[Many] = 256
     keep_checkpoints: Free[Count] = 3
     keep_checkpoint_every: Free[CountOrNone] = 0
-    tracker: Free[str] = ""
     dry_run: Free[bool] = False
 
     @classmethod
@@ -196,8 +172,7 @@ class Recipe:
                     f"config.budget={self.budget}: a run with decay_from is as long as its decay: "
                     "leave one out"
                 )
-        check_subset(self.adapter, self.frozen, bool(self.sources))
-        sharding_layout(self.layout)
+        self.check_shared(has_weights=bool(self.sources))
         self._check_batches()
         spec = self.spec(vocab_size=1)
         self._check_models(spec)

@@ -59,7 +59,7 @@ def test_what_may_differ_when_a_run_goes_on():
             "pretrain",
             "optimiser",
             {},
-            "config.optimiser: unknown key: there are corpus, *phase_1, ",
+            "config.optimiser: unknown key: there are model, *phase_1, ",
         ),
         (P, "optimiser", {}, "*: did you mean optimizer?"),
         (P, "optimizer.learnig_rate", 1e-4, "*: did you mean learning_rate?"),

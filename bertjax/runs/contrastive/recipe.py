@@ -3,10 +3,10 @@
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 from bertjax.base.errors import InputError
-from bertjax.base.limits import Count, CountOrNone, Free, Key, Meta, Names, Tokens, Weight
+from bertjax.base.limits import Count, CountOrNone, Free, Meta, Names, Tokens, Weight
 from bertjax.data.corpus.weights import check_weights, split_weight
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.heads.embedding import DENSE, KINDS, SPARSE, Embedding
@@ -15,12 +15,10 @@ from bertjax.objectives.similarity import RerankingObjective, SimilarityObjectiv
 from bertjax.objectives.similarity_losses import LOSSES, CoSent, SimilarityLoss
 from bertjax.runs.fine_tuning import recipe as fine_tuning
 from bertjax.runs.read import Config, OneOf, plain_config, read
-from bertjax.runs.recipe import ModelSection, check_tensors
+from bertjax.runs.recipe import check_tensors
+from bertjax.runs.training_recipe import TrainingRecipe
 from bertjax.tasks.similarity.examples import Columns
 from bertjax.training.optimizers.spec import OptimizerSpec
-from bertjax.training.sharding.mesh import MeshSpec
-from bertjax.training.sharding.rules import sharding_layout
-from bertjax.training.subset import AdapterSpec, check_subset
 
 RERANKER = "reranker"
 TASK_KINDS = (*KINDS, RERANKER)
@@ -69,11 +67,10 @@ _LOSS = OneOf(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SimilarityRecipe:
+class SimilarityRecipe(TrainingRecipe):
     """A checked config of contrastive training; the defaults are sentence-transformers' usual ones.
 
     Attributes:
-      plain: the config as nested dicts, in the form of config.json.
       task: what is made of the encoder: vectors of texts, or scores of pairs of them.
       data: the sources, as "DIR", or several as "DIR@2,DIR@1": see
         `bertjax.tasks.similarity.examples`.
@@ -95,19 +92,11 @@ class SimilarityRecipe:
       epochs: how often each example comes.
       total_steps: the number of updates; 0: `epochs` times the examples.
       seed: determines the order of the examples, dropout and fresh parameters.
-      model: fields of the encoder's spec, besides the sizes, which are those of the weights.
-      adapter: a low-rank change that is trained in place of the given weights, name="lora".
-      frozen: patterns of paths of parameters that stay as they are: "embeddings|layer_[0-5]/".
-      optimizer: the optimizer, and the schedule of its rate.
-      layout: where the parameters lie: a layout of `bertjax.training.sharding.rules`.
-      mesh: the devices, data x model.
       batch_tokens: tokens that one device encodes together in evaluation; 0: 512 on a CPU, 16,384
         elsewhere.
       intervals: steps between lines of metrics, evaluations on dev, and checkpoints.
-      tracker: gets the metrics, too: "wandb", "mlflow" or "trackio". "" means none.
     """
 
-    plain: Annotated[Mapping[str, Any], Key()] = dataclasses.field(compare=False)
     task: Annotated[
         Embedding | Reranker,
         OneOf("kind", {**dict.fromkeys(KINDS, Embedding), RERANKER: Reranker}),
@@ -126,15 +115,9 @@ class SimilarityRecipe:
     epochs: float = 1.0
     total_steps: CountOrNone = 0
     seed: CountOrNone = 0
-    model: ModelSection
-    adapter: AdapterSpec = AdapterSpec()
-    frozen: str = ""
     optimizer: OptimizerSpec = OPTIMIZER
-    layout: Free[str] = "data"
-    mesh: Free[MeshSpec] = MeshSpec()
     batch_tokens: Free[Tokens] = 0
     intervals: Free[Steps] = Steps()
-    tracker: Free[str] = ""
 
     @property
     def embedding(self) -> Embedding | None:
@@ -189,8 +172,7 @@ class SimilarityRecipe:
                 f"config.batch_size={self.batch_size} does not divide into "
                 f"config.chunks={self.chunks} parts"
             )
-        check_subset(self.adapter, self.frozen)
-        sharding_layout(self.layout)
+        self.check_shared(has_weights=True)
         self._check_task()
 
     def _check_task(self) -> None:

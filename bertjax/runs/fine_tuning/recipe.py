@@ -33,7 +33,8 @@ from bertjax.models.heads.architectures import ARCHITECTURES
 from bertjax.models.heads.bilstm import BiLstm
 from bertjax.objectives.registry import TASK_OBJECTIVES
 from bertjax.runs.read import Config, OneOf, plain_config, read
-from bertjax.runs.recipe import ModelSection, check_tensors
+from bertjax.runs.recipe import check_tensors
+from bertjax.runs.training_recipe import TrainingRecipe
 from bertjax.tasks.conll import Conll
 from bertjax.tasks.glue import Glue
 from bertjax.tasks.squad import Squad
@@ -42,9 +43,6 @@ from bertjax.tasks.table import Table
 from bertjax.tasks.task import Task
 from bertjax.tasks.triviaqa import TriviaQa
 from bertjax.training.optimizers.spec import OptimizerSpec
-from bertjax.training.sharding.mesh import MeshSpec
-from bertjax.training.sharding.rules import sharding_layout
-from bertjax.training.subset import AdapterSpec, check_subset
 
 Number = TypeVar("Number", int, float)
 
@@ -169,11 +167,10 @@ class Features(BiLstmSettings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TaskRecipe:
+class TaskRecipe(TrainingRecipe):
     """A checked config of fine-tuning; the defaults are those of section A.3.
 
     Attributes:
-      plain: the config as nested dicts, in the form of config.json.
       task: the task.
       tasks: in place of `task`, several by their names, which are learned together. (In this class,
         a single one is here, with the name "".)
@@ -186,25 +183,16 @@ class TaskRecipe:
       accumulate: the number of parts of a batch, each with texts of similar length. The update is
         the same, but needs less padding and memory. 0: as many as suit the texts and the device.
       buckets: the most lengths to which parts are padded; a program is compiled for each.
-      model: fields of the encoder's spec, besides the sizes, which are those of the weights. The
-        dtype "auto" is bfloat16 where the device has units for it, else float32; a run keeps what
-        it took.
-      adapter: a low-rank change that is trained in place of the given weights, name="lora".
-      frozen: patterns of paths of parameters that stay as they are: "embeddings|layer_[0-5]/".
       lm_weight: the weight of the next token's loss beside the task's, for GPT, whose paper has
         0.5.
       bilstm: a BiLSTM over the encoder, new in every trial, if hidden is above 0, such as 768.
       features: the feature-based approach: a tagger over fixed vectors of the encoder.
       optimizer: the optimizer and its schedule; the grid has the rate.
-      layout: where the parameters lie: a layout of `bertjax.training.sharding.rules`.
-      mesh: the devices, data x model.
       batch_tokens: tokens that one device predicts together; 0: 512 on a CPU, 16,384 elsewhere.
       intervals: steps between lines of metrics, and between checkpoints of a trial under way.
       share_power: see `bertjax.tasks.together.Together`; 1 with a single task.
-      tracker: gets the metrics, too: "wandb", "mlflow" or "trackio". "" means none.
     """
 
-    plain: Annotated[Mapping[str, Any], Key()] = dataclasses.field(compare=False)
     tasks: Annotated[Mapping[str, Task], OneOf("kind", TASKS, later=True), _KEYS]
     data: Free[str] = ""
     init_from: Free[str] = ""
@@ -213,19 +201,13 @@ class TaskRecipe:
     max_length: Count = 128
     accumulate: CountOrNone = 0
     buckets: Few = 5
-    model: ModelSection
-    adapter: AdapterSpec = AdapterSpec()
-    frozen: str = ""
     lm_weight: Weight = 0.0
     bilstm: BiLstmSettings = BiLstmSettings()
     features: Features | None = None
     optimizer: OptimizerSpec = OPTIMIZER
-    layout: Free[str] = "data"
-    mesh: Free[MeshSpec] = MeshSpec()
     batch_tokens: Free[Tokens] = 0
     intervals: Free[TrialIntervals] = TrialIntervals()
     share_power: Share = 1.0
-    tracker: Free[str] = ""
 
     @property
     def task(self) -> Task:
@@ -305,8 +287,7 @@ class TaskRecipe:
             raise InputError(
                 f"config.share_power={self.share_power}: one task has all batches: set it to 1"
             )
-        check_subset(self.adapter, self.frozen, not self.features)
-        sharding_layout(self.layout)
+        self.check_shared(has_weights=not self.features)
 
     def trials(self) -> list[Trial]:
         """Every combination of the grid, with each seed."""
