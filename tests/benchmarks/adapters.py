@@ -18,10 +18,6 @@ the ways are. Of each, the output has
 
 import argparse
 import json
-import os
-import platform
-import sys
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -92,36 +88,9 @@ def costs(config: Any) -> dict[str, Any]:
 
 def main() -> None:
     """Runs what the output does not have yet."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", required=True, help="folder of the data")
-    parser.add_argument("--weights", required=True, help="in the form of transformers")
-    parser.add_argument("--tasks", required=True, type=lambda text: text.split(","))
-    parser.add_argument("--ways", default=list(WAYS), type=lambda text: text.split(","))
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--batch_size", type=int, default=32)
-    parser.add_argument("--train", type=int, help="so many examples; default: all")
-    parser.add_argument("--output", type=Path, required=True, help="a JSON file")
-    parser.add_argument("--work", type=Path, help="folder of the runs; default: beside the output")
-    arguments = parser.parse_args()
-    arguments.work = arguments.work or arguments.output.with_suffix("")
-    arguments.work.mkdir(parents=True, exist_ok=True)
-    os.environ["JAX_PLATFORMS"] = "cpu"
-    report: dict[str, Any] = {
-        "weights": Path(arguments.weights).name,
-        "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores",
-        "versions": {"jax": version("jax")},
-        "train": arguments.train,
-        "epochs": arguments.epochs,
-        "tasks": {},
-    }
-    if arguments.output.exists():
-        known = json.loads(arguments.output.read_text(encoding="utf-8"))
-        if changed := [key for key in report if key != "tasks" and report[key] != known[key]]:
-            sys.exit(f"{arguments.output}: was made with other {', '.join(changed)}")
-        report = known
+    arguments = finetune.parsed(__doc__, WAYS)
+    how = {name: getattr(arguments, name) for name in ("train", "epochs", "layers")}
+    report = finetune.begun(arguments, ("jax",), **how)
     for task in arguments.tasks:
         for way in arguments.ways:
             result = report["tasks"].setdefault(task, {}).setdefault(way, {"how": WAYS[way]})

@@ -34,7 +34,7 @@ import shutil
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
@@ -298,13 +298,8 @@ def spread(values: list[float]) -> str:
     return f"{statistics.mean(values):.2f} ± {statistics.stdev(values):.2f}"
 
 
-def main(about: str, config_of: Callable[[str, argparse.Namespace], Any]) -> None:
-    """The program of a benchmark.
-
-    Args:
-      about: its docstring, which says what `--data`, `--tasks` and `--train` may be.
-      config_of: (task, arguments) -> the recipe.
-    """
+def parsed(about: str, ways: Iterable[str]) -> argparse.Namespace:
+    """The arguments of a benchmark, with `about` as its help and `ways` to compare."""
     parser = argparse.ArgumentParser(
         description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -313,7 +308,7 @@ def main(about: str, config_of: Callable[[str, argparse.Namespace], Any]) -> Non
         "--weights", required=True, help="in the form of transformers, or (bertjax alone) a run"
     )
     parser.add_argument("--tasks", required=True, type=lambda text: text.split(","))
-    parser.add_argument("--ways", default=WAYS, type=lambda text: text.split(","))
+    parser.add_argument("--ways", default=list(ways), type=lambda text: text.split(","))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--batch_size", type=int, default=32)
@@ -326,22 +321,46 @@ def main(about: str, config_of: Callable[[str, argparse.Namespace], Any]) -> Non
     arguments.work = arguments.work or arguments.output.with_suffix("")
     arguments.work.mkdir(parents=True, exist_ok=True)
     os.environ["JAX_PLATFORMS"] = "cpu"
-    from bertjax.runs.fine_tuning.recipe import TaskRecipe
-
-    facts = {
-        "weights": Path(arguments.weights).name,
-        "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores",
-        "versions": {name: version(name) for name in ("jax", "torch", "transformers")},
-    }
-    report = {**facts, "tasks": {}}
-    if arguments.output.exists():
-        report = json.loads(arguments.output.read_text(encoding="utf-8"))
-        if changed := [key for key in facts if report[key] != facts[key]]:
-            sys.exit(f"{arguments.output}: was made with other {', '.join(changed)}")
+    arguments.origin = Path(arguments.weights).name
     if arguments.layers is not None:
         folder = arguments.work / f"first_{arguments.layers}_layers"
         write_first_layers(Path(arguments.weights), arguments.layers, folder)
         arguments.weights = str(folder.resolve())
+    return arguments
+
+
+def begun(arguments: argparse.Namespace, packages: Iterable[str], **more: Any) -> dict[str, Any]:
+    """The report so far; ends the program if it was made in another way.
+
+    Args:
+      packages: those whose versions count.
+      more: what else the report says, and must be as it was.
+    """
+    facts = {
+        "weights": arguments.origin,
+        "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores",
+        "versions": {name: version(name) for name in packages},
+        **more,
+    }
+    if not arguments.output.exists():
+        return {**facts, "tasks": {}}
+    report = json.loads(arguments.output.read_text(encoding="utf-8"))
+    if changed := [key for key in facts if report[key] != facts[key]]:
+        sys.exit(f"{arguments.output}: was made with other {', '.join(changed)}")
+    return report
+
+
+def main(about: str, config_of: Callable[[str, argparse.Namespace], Any]) -> None:
+    """The program of a benchmark.
+
+    Args:
+      about: its docstring, which says what `--data`, `--tasks` and `--train` may be.
+      config_of: (task, arguments) -> the recipe.
+    """
+    arguments = parsed(about, WAYS)
+    from bertjax.runs.fine_tuning.recipe import TaskRecipe
+
+    report = begun(arguments, ("jax", "torch", "transformers"))
     for task in arguments.tasks:
         config = config_of(task, arguments)
         recipe = TaskRecipe.from_config(config)
