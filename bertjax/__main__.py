@@ -5,10 +5,21 @@ PROGRAM is a file of launch/, as in `python launch/PROGRAM.py --flag=value ...`.
 
 import ast
 import difflib
+import re
 import runpy
 import sys
+from pathlib import Path
 
 from bertjax.base.shipped import PROGRAMS, shipped
+
+# What one wants -> the programs for it, in the order in which they are listed.
+GROUPS = {
+    "from text to a model": ("prepare_corpus", "pretrain", "finetune", "predict", "convert"),
+    "how good a model is": ("evaluate", "watch", "score", "probe"),
+    "try a model": ("fill_mask", "complete", "extract_features", "compare_words"),
+    "several runs": ("study", "scaling", "ensemble"),
+    "TPU slices": ("compile_check", "show_sharding"),
+}
 
 
 def main() -> None:
@@ -19,16 +30,22 @@ def main() -> None:
         sys.argv = [f"bertjax {name}", *rest]
         runpy.run_path(str(programs[name]), run_name="__main__")
         return
-    asked = name in ("--help", "-h", "-help")
-    if not asked:
+    if name not in ("--help", "-h", "-help"):
         alike = difflib.get_close_matches(name, programs, 1)
         meant = f" (did you mean {alike[0]}?)" if alike else ""
         print(f"error: no program {name!r}{meant}: bertjax --help lists them", file=sys.stderr)
         sys.exit(2)
-    print("bertjax PROGRAM --flag=value ...; bertjax PROGRAM --help has the flags\n")
-    for each, file in programs.items():
-        said = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
-        print(f"  {each:17} {said.partition(': python')[0].partition(chr(10))[0]}")
+    print("bertjax PROGRAM --flag=value ...; bertjax PROGRAM --help lists the flags")
+    for title, names in GROUPS.items():
+        print(f"\n{title}:")
+        for each in names:
+            print(f"  {each:17} {summary(programs[each])}")
+
+
+def summary(program: Path) -> str:
+    """The first sentence of a program's docstring, without its command."""
+    said = ast.get_docstring(ast.parse(program.read_text(encoding="utf-8"))) or ""
+    return re.split(r": |; |\n", said, maxsplit=1)[0].rstrip(".")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ FAMILY is that of the weights: modernbert (without `:FAMILY`), bert, roberta, xl
 camembert. To keep what the model knows of other text, mix a corpus of such text in:
 --config.corpus=DIR@0.7,OLD@0.3. Other vocabularies: docs/own_model.md.
 
-Hardware: one GPU with 16 GB or more, or one TPU chip (bfloat16), for models of the base size.
+Hardware: one GPU with 16 GB, or one TPU chip, for models of the base size.
 Expected: not yet run on such a device; docs/own_model.md has a small run on two CPU cores.
 """
 

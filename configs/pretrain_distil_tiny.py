@@ -5,8 +5,9 @@ Command:
     --config.init_from.teacher=TEACHER --config.init_from.student=TEACHER#0,2,4 --workdir=RUN
 
 Hardware: 2 CPU cores, for a teacher that is 128 to 256 wide.
-Expected: "distil_loss" falls toward 0, and "mlm_accuracy" rises toward "teacher_accuracy", which
-stays the same; docs/training.md has a run.
+Expected: "mlm_accuracy" rises toward "teacher_accuracy", and "distil_loss" falls toward 0.
+"teacher_accuracy" stays the same. docs/training.md has a run.
+
 Paper (arXiv 1910.01108, section 3): a base model of 6 layers, which begins with every second layer
 of its teacher; batches of up to 4,000 rows, masks that change in every epoch, and no next sentence.
 Its code (distillation/README.md) has the weights 5, 2 and 1, temperature 2, and a rate of 5e-4

@@ -5,6 +5,8 @@ Command:
     --workdir=RUN
 
 Hardware: 2 CPU cores.
+Expected: no figure of this size; launch/evaluate.py compares a run with its own baseline.
+
 Paper (arXiv 2003.10555, Table 6), small, base and large: a generator of 1/4, 1/3 and 1/4 of the
 width; 15, 15 and 25 % of the tokens masked; batches of 128, 256 and 2,048 rows of 128, 512 and 512
 tokens; 1,000,000, 766,000 and 400,000 updates; a rate that peaks at 5e-4, 2e-4 and 2e-4 after

@@ -4,12 +4,14 @@ Command:
   python launch/pretrain.py --config=configs/pretrain_elmo_tiny.py --config.corpus=DIR --workdir=RUN
 
 Hardware: 2 CPU cores.
+Expected: perplexities of 162 forward and 165 backward after 20 minutes of one core (5,994 updates).
+On 9.5 million words of Wikipedia, 30,000 of them predicted. Of two rates, 2e-3 and 6e-3, the second
+was better after 100 updates (held-out loss 7.27 and 7.23).
+
 Paper (arXiv 1802.05365, section 3.4; allenai/bilm-tf, bin/train_elmo.py, for what it does not say):
 `config.model.size="original"` without the other sizes here, 793,471 words, 10 epochs of the 1B Word
 Benchmark, 3 x 128 rows of 20 words, 8,192 drawn words, Adagrad with a rate of 0.2; the mean of both
 perplexities was 39.7.
-Expected on 9.5 million words of Wikipedia, 30,000 of them predicted: docs/training.md.
-Of two rates, 2e-3 and 6e-3, the second was better after 100 updates (held-out loss 7.27 and 7.23).
 """
 
 import ml_collections

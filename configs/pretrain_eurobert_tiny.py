@@ -7,6 +7,8 @@ Command:
 FAMILY is eurobert (without `:FAMILY`) or neobert.
 
 Hardware: 2 CPU cores.
+Expected: no figure of this size; launch/evaluate.py compares a run with its own baseline.
+
 Their code: EuroBERT's trainer packs documents and replaces each chosen token by [MASK]; AdamW has
 beta2 0.95, epsilon 1e-5, a decay of 0.1, and a rate of 1e-4. Its published models have a theta of
 250,000, for texts of 8,192 tokens. NeoBERT's does not pack; it chooses 20 % and replaces each by

@@ -9,7 +9,8 @@ rows; after the first third, half of the rows are still read left to right (GPT-
 model can do both; 15 % of the others are masked at the end. --config.budget=6h makes it longer.
 
 Hardware: 2 CPU cores. On a CPU without AVX512_BF16, try --config.model.compute_dtype=float32, too.
-Expected: docs/speedrun.md.
+Expected: 4.11 nats and 31.8 % on Wikipedia after 20 minutes (3,000 updates, seen once).
+docs/speedrun.md has the runs.
 """
 
 import ml_collections

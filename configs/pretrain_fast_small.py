@@ -7,8 +7,9 @@ Command:
 It reads 140 million tokens: half of them left to right; then half of the rows are masked, at the
 end 15 % of their tokens, so that the model can do both.
 
-Hardware: one GPU with 24 GB or more, or one TPU chip.
-Expected: docs/speedrun.md has a run on one H100.
+Hardware: one GPU with 24 GB, or one TPU chip.
+Expected: 2.21 nats and 56.5 % on an H100 in 4 minutes and 22 seconds, 58 of them to compile.
+docs/speedrun.md has the run.
 """
 
 import ml_collections

@@ -5,6 +5,8 @@ Command:
     --workdir=RUN
 
 Hardware: 2 CPU cores.
+Expected: no figure of this size; launch/evaluate.py compares a run with its own baseline.
+
 Paper (Radford et al., 2019, section 2): a byte-level BPE of 50,257 pieces (`--tokenizer=gpt2` of
 launch/prepare_corpus.py), 1,024 tokens of the stream of text in a row, 512 rows in a batch. Of the
 optimizer it says only that the rate was tuned; here it falls to 0 as in GPT (2018, section 4.1),

@@ -14,7 +14,8 @@ The TPU compiler's estimate for v5e, 32k: 0.92 s an update at length 128 (MFU 68
 (71 %), plus collectives of 0.06 and 0.47 s at the links' full speed; by count 0.73 s and 3.5 s; 6.2
 GiB of a chip's 15.75:
   python launch/compile_check.py --config=configs/pretrain_large_64_lamb.py --topology=v5e:8x8
-Not yet run on TPUs by this project.
+
+Expected: not yet run on TPUs by this project.
 """
 
 import ml_collections

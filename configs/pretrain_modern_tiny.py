@@ -5,7 +5,8 @@ Command:
     --workdir=RUN
 
 Hardware: 2 CPU cores.
-Expected: launch/quickstart.sh runs it; see the README for its time and its figures.
+Expected: 3.8 nats and 36 % on the documentation of Python, in four minutes.
+launch/quickstart.sh runs it.
 """
 
 import ml_collections

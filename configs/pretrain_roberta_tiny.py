@@ -5,6 +5,8 @@ Command:
     --workdir=RUN
 
 Hardware: 2 CPU cores.
+Expected: no figure of this size; launch/evaluate.py compares a run with its own baseline.
+
 Paper (arXiv 1907.11692, section 4 and Table 9): dynamic masking, full sentences, no next sentence,
 a byte-level BPE of 50,000 pieces (`--tokenizer=bpe` of launch/prepare_corpus.py); 500,000 updates
 of 8k rows of 512 tokens; a rate that peaks at 6e-4 (base; large: 4e-4) after 24,000 updates

@@ -3,8 +3,8 @@
 Command:
   python launch/pretrain.py --config=configs/pretrain_small.py --config.corpus=DIR --workdir=RUN
 
-Hardware: one GPU with 16 GB or more, or one TPU chip (bfloat16).
-Expected: not yet run on such a device; pretrain_tiny runs the same code on a CPU.
+Hardware: one GPU with 16 GB, or one TPU chip.
+Expected: no figure yet; pretrain_tiny runs the same code on a CPU.
 """
 
 import ml_collections

@@ -5,8 +5,9 @@ Command:
     --workdir=RUN
 
 Hardware: 2 CPU cores.
-Expected: the unigram baseline, which so short a run with learned positions hardly gets below; see
-docs/training.md (Translations) for figures.
+Expected: the unigram baseline, which so short a run with learned positions hardly gets below.
+docs/training.md has longer runs.
+
 Paper (arXiv 1901.07291, sections 3 and 5.1): 12 layers of 1024 with 8 heads, dropout 0.1, learned
 positions; streams of 256 tokens, batches of 64; Adam with a linear warm-up, rates from 1e-4 to
 5e-4; languages drawn by their size to the power 0.7; batches of masked LM and of translations in

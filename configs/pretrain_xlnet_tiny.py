@@ -5,6 +5,8 @@ Command:
     --workdir=RUN
 
 Hardware: 2 CPU cores.
+Expected: no figure of this size; launch/evaluate.py compares a run with its own baseline.
+
 Paper (arXiv 1906.08237, section A.4.1; zihangdai/xlnet for what it does not say): a cased
 SentencePiece of 32,000 pieces (`--tokenizer=xlnet` of launch/prepare_corpus.py), K = 6, 512 tokens,
 of which 256 are reused, a memory of 384, 500,000 updates of 8,192 rows (large) with a rate of 4e-4

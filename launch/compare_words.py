@@ -1,4 +1,4 @@
-"""Compares a word's vectors in texts: python launch/compare_words.py --model=RUN --word=key ...
+"""Compares a word's vectors in several texts, as a picture.
 
   python launch/compare_words.py --model=RUN --word=key --output=key.png \
       --text='Returns the value of the key.' --text='The private key signs the message.'

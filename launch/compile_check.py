@@ -1,4 +1,4 @@
-"""Reports memory, time and collectives of a run on a TPU slice; compiles it without a TPU.
+"""Reports memory, time and collectives of a run on a TPU slice, without a TPU.
 
   python launch/compile_check.py --config=configs/pretrain_base_16.py --topology=v5e:4x4
 

@@ -1,4 +1,6 @@
-"""Exports a model: python launch/convert.py --from=RUN --to=hf:FOLDER
+"""Exports a model for another library or a server.
+
+python launch/convert.py --from=RUN --to=hf:FOLDER
 
 --from is a run, hf:FOLDER, hf:NAME, tf1:FOLDER or elmo:FOLDER. --to=hf:FOLDER writes a folder that
 from_pretrained of transformers loads; --to=stablehlo:FOLDER writes a model that runs on a server

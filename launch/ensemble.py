@@ -1,4 +1,7 @@
-"""Makes one model of several: python launch/ensemble.py --runs=RUN,RUN,... --workdir=ENSEMBLE"""
+"""Makes one model of several fine-tuned ones.
+
+python launch/ensemble.py --runs=RUN,RUN,... --workdir=ENSEMBLE
+"""
 
 from absl import flags
 

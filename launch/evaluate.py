@@ -1,4 +1,4 @@
-"""Evaluates a run on held-out documents: python launch/evaluate.py --model=RUN
+"""Evaluates a model on held-out text: python launch/evaluate.py --model=RUN
 
 Or a model of vectors, or a reranker, on likeness and retrieval: --on=likeness:FILE,retrieval:DIR
 """

@@ -1,4 +1,7 @@
-"""Predicts on new text: python launch/predict.py --model=RUN --input=FILE --output=FILE"""
+"""Predicts labels, answers or vectors of new text.
+
+python launch/predict.py --model=RUN --input=FILE --output=FILE
+"""
 
 from absl import flags
 

@@ -1,4 +1,4 @@
-"""Pre-trains: python launch/pretrain.py --config=configs/pretrain_tiny.py ... --workdir=RUN"""
+"""Pre-trains a model on a corpus: python launch/pretrain.py --config=tiny ... --workdir=RUN"""
 
 from absl import flags
 

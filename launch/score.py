@@ -1,4 +1,7 @@
-"""Scores what a model knows of grammar: python launch/score.py --model=RUN --data=blimp.jsonl.xz"""
+"""Scores what a model knows of grammar, by minimal pairs.
+
+python launch/score.py --model=RUN --data=blimp.jsonl.xz
+"""
 
 from absl import flags
 

@@ -1,6 +1,8 @@
-"""Runs a study: python launch/study.py --study=configs/studies/table_5.py ... --workdir=STUDY
+"""Runs a table of many runs, and draws it.
 
-All runs of a table, pre-training included; then the table as text, JSON and picture.
+python launch/study.py --study=configs/studies/table_5.py ... --workdir=STUDY
+
+All of them, pre-training included; then the table as text, JSON and picture.
 """
 
 from absl import flags

@@ -1,6 +1,6 @@
 """Every key of a config, with its values, default and explanation: made from the classes.
 
-docs/keys.py writes them to docs/config.md; --config=NAME --help prints those of a config.
+docs/reference.py writes them to docs/config.md; --config=NAME --help prints those of a config.
 """
 
 import dataclasses
@@ -146,12 +146,13 @@ def _chosen(rows: Iterator[Row], plain: Mapping[str, Any]) -> Iterator[Row]:
 
 
 _INTRODUCTION = """\
-# Every key of a config
+# Every key and flag
 
 `--config.KEY=VALUE` sets a key, `--config=NAME --help` prints those of a config. What a config
 leaves out has the default of this page; the files of `configs/` start from `bertjax/config.py`,
-which changes some. Numbers are of int32 or float32. This page is made from the classes by
-`python docs/keys.py`."""
+which changes some. Numbers are of int32 or float32. After the keys
+follow the [flags of the programs](#flags-of-the-programs), [the configs](#the-configs) and the
+[extras](#extras). This page is made from the code by `python docs/reference.py`."""
 
 
 def page() -> str:

@@ -1,4 +1,7 @@
-"""docs/config.md and --config=NAME --help: every key of a config, with its explanation."""
+"""docs/config.md and --config=NAME --help: every key of a config, with its explanation.
+
+That the page is made from them: tests/repository/test_reference.py.
+"""
 
 import re
 import subprocess
@@ -13,11 +16,6 @@ from bertjax.runs.fine_tuning.recipe import TaskRecipe
 from bertjax.runs.recipe import Recipe
 from configs import finetune_embeddings, finetune_glue, pretrain_electra_tiny
 from tests.helpers.checkout import REPOSITORY
-
-
-def test_the_page_is_made_from_the_classes():
-    page = (REPOSITORY / "docs" / "config.md").read_text(encoding="utf-8")
-    assert page == config_page.page(), "python docs/keys.py makes it"
 
 
 @pytest.mark.parametrize("kind", [Recipe, TaskRecipe, SimilarityRecipe])

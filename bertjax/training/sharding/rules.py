@@ -49,19 +49,22 @@ def _all(*tables: Rules) -> Rules:
 
 
 LAYOUTS: Mapping[str, ShardingLayout] = {
-    # Every device has the whole model; the batch is split.
+    # The batch. Every device has the whole model.
     "data": ShardingLayout(_DATA),
-    # The same, but each device keeps and updates a share of the parameters (as "ZeRO-1", arXiv
-    # 1910.02054), which are gathered for each step.
+    # The batch, and the stored parameters with the optimizer's state and its work (ZeRO-1, arXiv
+    # 1910.02054). Each step gathers the parameters. The configs for pods have this layout.
     "zero1": ShardingLayout(_DATA, _SHARES),
-    # The batch is split, and so are parameters and optimizer state, over the same devices.
+    # As with `zero1`, but each product gathers its own parameters.
     "fsdp": ShardingLayout(_all(_FSDP)),
-    # Heads, feed-forward and vocabulary are split too (Megatron-LM, arXiv 1909.08053).
+    # The batch, and over `config.mesh.model` devices heads, feed-forward layers and the vocabulary
+    # (Megatron-LM, arXiv 1909.08053).
     "tensor": ShardingLayout(_all(_TENSOR)),
+    # As with `tensor`, and the rest as with `zero1`.
     "tensor_zero1": ShardingLayout(_all(_TENSOR), _SHARES),
-    # As "zero1", and the tokens of a sequence are split, for lengths that do not fit into one
-    # device's memory, and so is the vocabulary.
+    # As with `zero1`, and over `config.mesh.model` devices the tokens of each sequence, for lengths
+    # that do not fit into one device's memory, and the vocabulary.
     "sequence": ShardingLayout(_all(_SEQUENCE), _SHARES),
+    # As with `tensor`, and the rest as with `fsdp`.
     "tensor_fsdp": ShardingLayout(_all(_TENSOR, _FSDP)),
 }
 
