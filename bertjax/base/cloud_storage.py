@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bertjax.base.errors import InputError
+from bertjax.base.extras import install
 
 # Without this, epath (which Orbax uses, too) would import TensorFlow if it is installed. epath
 # reads the variable only once, so it is set before any path is made.
@@ -56,7 +57,7 @@ def path_of(name: str | os.PathLike) -> Path:
     if not re.match("gs://[^/]", name):
         raise InputError(f"{name}: not a folder or a bucket: write a bucket as gs://BUCKET/FOLDER")
     if importlib.util.find_spec("gcsfs") is None:
-        raise InputError(f"{name}: buckets need gcsfs: pip install 'bertjax[gcs]'")
+        raise InputError(f"{name}: buckets need gcsfs: {install('gcs')}")
     import fsspec.config
     from etils import epath
 

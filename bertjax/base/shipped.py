@@ -1,5 +1,6 @@
 """Finds the configs and the programs: in the checkout, or in the installed package."""
 
+import difflib
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1]
@@ -30,3 +31,11 @@ def config_path(name: str) -> str:
     found = [shipped(CONFIGS) / f"{kind}{stem}.py" for kind in _KINDS]
     existing = [str(file) for file in found if file.is_file()]
     return f"{existing[0]}{colon}{word}" if existing else name
+
+
+def near_configs(name: str) -> list[str]:
+    """The shipped config whose name is most like a wrong one, as --config takes it; or none."""
+    files = [file.stem for file in sorted(shipped(CONFIGS).glob("*.py"))]
+    short = {stem.removeprefix("pretrain_"): stem for stem in files}
+    wrong = Path(name).name.removesuffix(".py")
+    return difflib.get_close_matches(wrong, [*short, *files], 1)

@@ -7,6 +7,7 @@ import re
 import jax
 
 from bertjax.base.errors import InputError
+from bertjax.base.extras import install
 from bertjax.base.no_tpu import tell_libtpu
 from bertjax.compile_report import bundles
 from bertjax.training.hardware import peak_flops
@@ -101,7 +102,7 @@ def describe(name: str) -> Slice:
         known = ", ".join(f"{c.name}:{'x'.join('4' * c.dimensions)}" for c in CHIPS.values())
         raise InputError(f"--topology={name}: must be like one of {known}")
     if importlib.util.find_spec("libtpu") is None:
-        raise InputError("the TPU compiler is not installed: pip install 'bertjax[tpu]'")
+        raise InputError(f"the TPU compiler is not installed: {install('tpu')}")
     tell_libtpu()
     bundles.ask_libtpu()
     from jax.experimental import topologies

@@ -6,6 +6,7 @@ from types import ModuleType
 import numpy as np
 
 from bertjax.base.errors import InputError
+from bertjax.base.extras import install
 from bertjax.base.files import atomic_write, read_json, write_json
 from bertjax.interop.names import to_ours, to_theirs
 from bertjax.interop.pretrained import Pretrained
@@ -89,7 +90,7 @@ def import_h5py(origin: str) -> ModuleType:
         import h5py
     except ImportError as error:
         raise InputError(
-            f"{origin}: h5py reads and writes such weights: pip install 'bertjax[elmo]'"
+            f"{origin}: h5py reads and writes such weights: {install('elmo')}"
         ) from error
     return h5py
 

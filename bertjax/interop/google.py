@@ -11,6 +11,7 @@ from types import ModuleType
 import numpy as np
 
 from bertjax.base.errors import InputError
+from bertjax.base.extras import install
 from bertjax.interop.hugging_face import assemble, part_of, spec_of
 from bertjax.interop.json_files import read_config
 from bertjax.interop.pretrained import Pretrained
@@ -107,7 +108,7 @@ def _read(checkpoint: Path, origin: str) -> tuple[dict[str, np.ndarray], dict[st
         tf = import_tensorflow()
     except ImportError as error:
         raise InputError(
-            f"{origin}: TensorFlow reads such checkpoints: pip install 'bertjax[tf1]'"
+            f"{origin}: TensorFlow reads such checkpoints: {install('tf1')}"
         ) from error
 
     raw: dict[str, np.ndarray] = {}

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from bertjax.base.errors import InputError
+from bertjax.base.extras import install
 from bertjax.interop import transformers_check
 
 FOLDER = "onnx"
@@ -20,7 +21,7 @@ _PACKAGES = ("torch", "transformers", "onnx", "onnxscript", "onnxruntime")
 def check_installed() -> None:
     """Raises InputError if a package that writes or runs ONNX is missing."""
     if missing := [name for name in _PACKAGES if importlib.util.find_spec(name) is None]:
-        raise InputError(f"--to=onnx: needs {', '.join(missing)}: pip install 'bertjax[onnx]'")
+        raise InputError(f"--to=onnx: needs {', '.join(missing)}: {install('onnx')}")
 
 
 def write(folder: Path, class_name: str, batch: Mapping[str, np.ndarray]) -> None:

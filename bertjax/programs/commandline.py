@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from logging import Formatter, LogRecord
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from absl import app, flags, logging
@@ -20,7 +21,7 @@ from absl import app, flags, logging
 from bertjax.base.cache_folder import keep_compiled_programs
 from bertjax.base.errors import InputError, NonFiniteLoss
 from bertjax.base.no_tpu import tell_libtpu_where_none_is
-from bertjax.base.shipped import config_path
+from bertjax.base.shipped import config_path, near_configs
 from bertjax.base.signals import end, end_by_signals
 from bertjax.base.user_imports import user_imports
 from bertjax.base.validation import check_numbers
@@ -165,7 +166,15 @@ def _parsed(argv: Sequence[str]) -> list[str]:
     except flags.Error as error:
         raise InputError(_wrong_flag(error)) from error
     except (LookupError, AttributeError) as error:  # of ml_collections, which looks up --config.KEY
-        raise InputError(f"--config has no such key: {error}") from error
+        raise InputError(_unknown_key(error)) from error
+
+
+def _unknown_key(error: LookupError | AttributeError) -> str:
+    """The message of ml_collections about a key that a config lacks, as one of this project."""
+    said = str(error.args[0]) if error.args else str(error)
+    if near := re.match(r"'(.+?)'\s+Did you mean \"(.+?)\"", said):
+        said = f"{near[1]}: did you mean {near[2]}?"
+    return f"--config has no such key: {said} --config=NAME --help lists the keys"
 
 
 def _config_first(argv: Sequence[str]) -> list[str]:
@@ -284,6 +293,12 @@ def _wrong_in_config(config: str, error: BaseException) -> InputError | None:
         place = f"{error.filename}, line {error.lineno}"
         return InputError(f"--config={config}: {place}: {error.msg}: correct it")
     if isinstance(error, OSError):
+        if not Path(file).exists():
+            near = "".join(f": did you mean {name}?" for name in near_configs(file))
+            cure = near or ": configs/ has them, such as small"
+            return InputError(
+                f"--config={config}: no file and no shipped config of that name{cure}"
+            )
         return InputError(f"--config: {error}")
     if isinstance(error, AttributeError) and error.name == "get_config":
         what = f"no get_config() in {file}"

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from bertjax.base.errors import InputError
+from bertjax.base.extras import install
 from bertjax.text.special_tokens import GPT
 from bertjax.text.word_bpe import WordBPE
 
@@ -43,7 +44,7 @@ class MosesBPE(WordBPE):
             from sacremoses import MosesPunctNormalizer, MosesTokenizer
         except ModuleNotFoundError as error:
             raise InputError(
-                f"{origin}: XLM's vocabulary needs sacremoses: pip install 'bertjax[xlm]'"
+                f"{origin}: XLM's vocabulary needs sacremoses: {install('xlm')}"
             ) from error
         super().__init__(data, origin, named)
         self._mend = MosesPunctNormalizer(lang="en", pre_replace_unicode_punct=True).normalize

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bertjax.base.errors import InputError
+from bertjax.base.extras import install
 from bertjax.base.files import read_json, write_json
 from bertjax.base.validation import record
 
@@ -97,7 +98,7 @@ def check_tracker(name: str) -> None:
     if name not in _TRACKERS:
         raise InputError(f"config.tracker={name}: must be empty, or of {', '.join(_TRACKERS)}")
     if importlib.util.find_spec(name) is None:
-        raise InputError(f"config.tracker={name}: is not installed: pip install 'bertjax[{name}]'")
+        raise InputError(f"config.tracker={name}: is not installed: {install(name)}")
 
 
 def open_tracker(name: str, folder: Path, config: Mapping[str, Any]) -> Tracker | None:

@@ -233,7 +233,9 @@ def test_without_the_extra(cloud):
         "from bertjax.base.cloud_storage import checked_path\n"
         "checked_path('gs://bucket/run')\n"
     )
-    expected = "InputError: gs://bucket/run: buckets need gcsfs: pip install 'bertjax[gcs]'"
+    expected = (
+        "InputError: gs://bucket/run: buckets need gcsfs: pip install -e '.[gcs]' in the checkout"
+    )
     assert process.stderr.splitlines()[-1].endswith(expected)
 
 

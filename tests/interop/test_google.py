@@ -36,7 +36,7 @@ CONFIG = {
 @pytest.fixture(scope="module")
 def tf():
     if not importlib.util.find_spec("tensorflow"):
-        pytest.skip("TensorFlow not installed: pip install 'bertjax[tf1]'")
+        pytest.skip("TensorFlow not installed: pip install -e '.[tf1]'")
     return import_tensorflow().compat.v1
 
 
@@ -395,7 +395,7 @@ def test_no_such_release(tmp_path, name):
 
 def test_without_tensorflow(hollow, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow", None)
-    with pytest.raises(InputError, match=r"^tf1:it: .* pip install 'bertjax\[tf1\]'"):
+    with pytest.raises(InputError, match=r"^tf1:it: .* pip install -e '\.\[tf1\]'"):
         read_release(hollow, "tf1:it")
 
 

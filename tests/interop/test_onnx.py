@@ -96,6 +96,6 @@ def test_what_is_missing_is_named(make_pretrained, monkeypatch, tmp_path):
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if "onnx" in name else find(name)
     )
-    with pytest.raises(InputError, match=r"needs .*onnxruntime: pip install 'bertjax\[onnx\]'"):
+    with pytest.raises(InputError, match=r"needs .*onnxruntime: pip install -e '\.\[onnx\]'"):
         convert.run(f"hf:{tmp_path}", f"onnx:{tmp_path / 'out'}")
     assert not (tmp_path / "out").exists()

@@ -331,9 +331,31 @@ def test_a_key_within_a_number(folder):
 def test_missing_config_file(folder, override):
     result = _run(folder, "--config=nowhere.py", *override)
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr.startswith("error: --config: ")
-    assert "No such file or directory: 'nowhere.py'" in result.stderr
-    assert result.stderr.count("\n") == 1
+    what = "error: --config=nowhere.py: no file and no shipped config of that name"
+    assert result.stderr == f"{what}: configs/ has them, such as small\n"
+
+
+@pytest.mark.parametrize(
+    "name, meant",
+    [
+        ("smal", "small"),
+        ("configs/pretrain_tini.py", "pretrain_tiny"),
+        ("finetune_glu:RTE", "finetune_glue"),
+    ],
+)
+def test_a_config_s_name_that_is_nearly_right(folder, name, meant):
+    result = _run(folder, f"--config={name}")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.endswith(f" of that name: did you mean {meant}?\n")
+
+
+def test_a_key_that_is_nearly_right(folder):
+    result = _run(folder, "--config=config.py", "--config.modle.x=7")
+    assert (result.returncode, result.stdout) == (2, "")
+    known = "--config=NAME --help lists the keys"
+    assert (
+        result.stderr == f"error: --config has no such key: modle: did you mean model? {known}\n"
+    )
 
 
 def test_a_tuple_that_is_given_twice(folder):

@@ -139,5 +139,8 @@ def test_what_it_cannot_do(folder, tmp_path):
     with pytest.raises(InputError, match="half a surrogate"):
         tokenizer.encode(["a \ud800"])
     absent = mock.patch.dict(sys.modules, {"sacremoses": None})
-    with absent, pytest.raises(InputError, match=r"needs sacremoses: pip install 'bertjax\[xlm\]'"):
+    with (
+        absent,
+        pytest.raises(InputError, match=r"needs sacremoses: pip install -e '\.\[xlm\]'"),
+    ):
         read_tokenizer(folder)

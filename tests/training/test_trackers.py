@@ -119,5 +119,5 @@ def test_what_is_refused(monkeypatch):
     with pytest.raises(InputError, match="config.tracker=w&b: must be empty, or of wandb, mlflow"):
         check_tracker("w&b")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"not installed: pip install 'bertjax\[mlflow\]'"):
+    with pytest.raises(InputError, match=r"not installed: pip install -e '\.\[mlflow\]'"):
         check_tracker("mlflow")

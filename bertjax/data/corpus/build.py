@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from bertjax.base.errors import InputError
+from bertjax.base.extras import install
 from bertjax.base.files import named, read_json, size_in_words
 from bertjax.base.validation import record
 from bertjax.data.corpus.manifest import write_manifest
@@ -219,7 +220,7 @@ def build_store_with_beam(
         import apache_beam as beam
         from apache_beam.options.pipeline_options import PipelineOptions
     except ImportError as error:
-        raise InputError("--runner=beam needs Apache Beam: pip install 'bertjax[beam]'.") from error
+        raise InputError(f"--runner=beam needs Apache Beam: {install('beam')}.") from error
     jobs, _ = _jobs(directory, plan)
     if jobs:
         with beam.Pipeline(options=PipelineOptions(list(options))) as pipeline:

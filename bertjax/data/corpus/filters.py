@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bertjax.base.errors import InputError
+from bertjax.base.extras import install
 from bertjax.data.corpus import duplicates
 from bertjax.data.corpus.languages import is_parallel
 from bertjax.data.corpus.line_files import files
@@ -72,7 +73,7 @@ def open_cleaning(
         ("deduplicate=near", duplicate == duplicates.NEAR, "rensa"),
     ):
         if asked and importlib.util.find_spec(module) is None:
-            raise InputError(f"--{flag}: needs a library: pip install 'bertjax[cleaning]'")
+            raise InputError(f"--{flag}: needs a library: {install('cleaning')}")
     found = {}
     for pattern in tasks:
         if is_remote(pattern):

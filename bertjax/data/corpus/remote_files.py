@@ -14,6 +14,7 @@ from glob import has_magic
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from bertjax.base.errors import InputError
+from bertjax.base.extras import install
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession, ClientTimeout
@@ -25,9 +26,9 @@ _SILENCE = 15.0  # seconds without a byte after which a try has failed
 
 # Protocol -> the command that installs its library. fsspec itself names those of the others.
 _INSTALLED_BY = {
-    **dict.fromkeys(("gs", "gcs"), "pip install 'bertjax[gcs]'"),
-    **dict.fromkeys(("s3", "s3a"), "pip install 'bertjax[s3]'"),
-    **dict.fromkeys(("http", "https"), "pip install 'bertjax[http]'"),
+    **dict.fromkeys(("gs", "gcs"), install("gcs")),
+    **dict.fromkeys(("s3", "s3a"), install("s3")),
+    **dict.fromkeys(("http", "https"), install("http")),
 }
 _TOKENS = {
     "hf": "check the name, or set HF_TOKEN and accept the terms on the page of the data set",

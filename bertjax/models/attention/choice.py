@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from bertjax.base import axes
+from bertjax.base.extras import install
 from bertjax.models.attention.contract import Pattern
 from bertjax.models.attention.library_kernels import (
     TOKENS_OF_DOCUMENT,
@@ -164,7 +165,7 @@ def _on_gpu(device: Device, call: Call, rest: Way) -> Way:
         return Way(FLASH, "" if same_bits else "its gradient's last bits differ from run to run")
     why = "XLA_FLAGS ask for the same bits each time"
     if not device.flash:
-        why = "FlashAttention is not installed for this GPU: pip install 'bertjax[cuda]'"
+        why = f"FlashAttention is not installed for this GPU: {install('cuda')}"
     if rest.name == BLOCKS:
         return rest._replace(why=why)
     packed = device.cudnn_packed and call.pattern == Pattern()

@@ -357,7 +357,7 @@ def test_workers_end_with_a_killed_parent(tmp_path, corpus):
 def test_beam_is_named_where_it_is_missing(tmp_path, corpus, monkeypatch):
     monkeypatch.setitem(sys.modules, "apache_beam", None)
     plan = plan_for(write_text(tmp_path / "a.txt", made_up_documents(30)))
-    with pytest.raises(InputError, match=r"pip install 'bertjax\[beam\]'"):
+    with pytest.raises(InputError, match=r"pip install -e '\.\[beam\]'"):
         build_store_with_beam(corpus, plan)
 
 

@@ -263,7 +263,7 @@ def test_bad_requests(tmp_path, monkeypatch):
         ((["en"], None, [], []), "language_filter"),
         (([], "near", [], []), "deduplicate=near"),
     ):
-        with pytest.raises(InputError, match=rf"--{flag}: .*pip install 'bertjax\[cleaning\]'"):
+        with pytest.raises(InputError, match=rf"--{flag}: .*pip install -e '\.\[cleaning\]'"):
             open_cleaning(*arguments)
     cleaning = open_cleaning([], "exact", [f"{tmp_path}/a.tsv"], [])
     spec = write_text(tmp_path / "a.txt", made_up_documents(9))

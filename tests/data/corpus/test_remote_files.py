@@ -391,9 +391,21 @@ def test_a_data_set_of_the_hub(monkeypatch):
 @pytest.mark.parametrize(
     "address, module, message",
     [
-        ("s3://bucket/a.txt", "s3fs", r"s3://bucket/a\.txt: pip install 'bertjax\[s3\]'"),
-        ("gs://bucket/a.txt", "gcsfs", r"gs://bucket/a\.txt: pip install 'bertjax\[gcs\]'"),
-        ("https://host/a.txt", "aiohttp", r"https://host/a\.txt: pip install 'bertjax\[http\]'"),
+        (
+            "s3://bucket/a.txt",
+            "s3fs",
+            r"s3://bucket/a\.txt: pip install -e '\.\[s3\]'",
+        ),
+        (
+            "gs://bucket/a.txt",
+            "gcsfs",
+            r"gs://bucket/a\.txt: pip install -e '\.\[gcs\]'",
+        ),
+        (
+            "https://host/a.txt",
+            "aiohttp",
+            r"https://host/a\.txt: pip install -e '\.\[http\]'",
+        ),
         ("oss://bucket/a.txt", "ossfs", "Install ossfs"),
         ("nosuch://a.txt", "nosuch", "Protocol not known: nosuch: addresses begin with hf://"),
     ],
