@@ -353,9 +353,7 @@ def test_a_key_that_is_nearly_right(folder):
     result = _run(folder, "--config=config.py", "--config.modle.x=7")
     assert (result.returncode, result.stdout) == (2, "")
     known = "--config=NAME --help lists the keys"
-    assert (
-        result.stderr == f"error: --config has no such key: modle: did you mean model? {known}\n"
-    )
+    assert result.stderr == f"error: --config has no such key: modle: did you mean model? {known}\n"
 
 
 def test_a_tuple_that_is_given_twice(folder):
