@@ -2,19 +2,21 @@
 
 It lies in build/site: open build/site/index.html. The pages stand where their Markdown stands in
 the checkout, so that a relative link leads to the same place on both. What they link to comes with
-them: source code as a page, any other file as it is. Every link is followed before the site is
-there. It needs `pip install -e '.[site]'`.
+them: source code as a page, any other file as it is. Every link and anchor is followed before the
+site is there. Its search runs in the browser, without a server. It needs
+`pip install -e '.[site]'`.
 """
 
 import html
 import html.parser
 import importlib
 import inspect
+import json
 import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,6 +37,16 @@ PUBLIC = (
     "bertjax.programs.fill_mask.Guess",
     "bertjax.inference.features.compute.Options",
 )
+# What the reader wants -> the pages for it, by their names in docs/.
+MENU = {
+    "Start": ("README", "gpu", "colab", "tpu"),
+    "Pre-train": ("corpus", "pretraining", "recipes", "own_model"),
+    "Fine-tune": ("fine_tuning", "embeddings"),
+    "Measure": ("evaluation", "studies"),
+    "Use a model": ("weights", "library", "migration", "api"),
+    "Look up": ("index", "config", "troubleshooting"),
+}
+MORE = {"Results": "docs/results", "For developers": "docs/dev"}  # folders
 _API = Path("api.html")
 _CODE = {".py": "python", ".sh": "bash"}  # files that become pages
 
@@ -66,7 +78,7 @@ def build(site: Path) -> None:
     document = Documents(set(sources))
     pages = [document.page(source) for source in sources]
     pages.append(Page(_API, "API", api()))
-    menu = {page.path: page.title for page in pages}
+    menu, searched = menu_of(pages), list(pages)  # without the pages of code
     done: set[Path] = set()
     while document.linked - done:  # a folder's page links to the files in it
         for source in sorted(document.linked - done):
@@ -81,6 +93,8 @@ def build(site: Path) -> None:
         target = site / page.path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(_whole(page, menu), encoding="utf-8")
+    (site / "search.js").write_text(f"window.ENTRIES = {json.dumps(entries(searched))};\n")
+    shutil.copyfile(Path(__file__).with_name("site.js"), site / "site.js")
     styles = (CHECKOUT / "docs" / "site.css").read_text(encoding="utf-8") + _colors()
     (site / "site.css").write_text(styles, encoding="utf-8")
 
@@ -106,6 +120,7 @@ class Documents:
         """The page of a Markdown file."""
         tokens = self._markdown.parse(source.read_text(encoding="utf-8"))
         self._name_headings(tokens)
+        self._name_rows(tokens)
         for token in tokens:
             for child in token.children or ():
                 for key in ("href", "src"):
@@ -121,6 +136,8 @@ class Documents:
             return link
         path, hash_, anchor = link.partition("#")
         wanted = (source.parent / path).resolve()
+        if wanted / "index.md" in self._sources:
+            wanted /= "index.md"
         if wanted not in self._sources:
             self.linked.add(wanted)
         return _relative(_place(wanted), _place(source)) + hash_ + anchor
@@ -128,10 +145,22 @@ class Documents:
     @staticmethod
     def _name_headings(tokens: list[Token]) -> None:
         """Gives each heading the anchor that GitHub gives it."""
+        used: dict[str, int] = {}
         for opened, content in zip(tokens, tokens[1:], strict=False):
             if opened.type == "heading_open":
-                words = re.sub(r"[^\w -]", "", content.content.lower())
-                opened.attrs["id"] = words.replace(" ", "-")
+                name = re.sub(r"[^\w -]", "", content.content.lower()).replace(" ", "-")
+                number = used[name] = used.get(name, -1) + 1
+                opened.attrs["id"] = f"{name}-{number}" if number else name
+
+    @staticmethod
+    def _name_rows(tokens: list[Token]) -> None:
+        """Gives each row of a table that begins with code an anchor, for the search."""
+        number = 0
+        for opened, _, content in zip(tokens, tokens[1:], tokens[2:], strict=False):
+            first = (content.children or [None])[0]
+            if opened.type == "tr_open" and first and first.type in ("code_inline", "link_open"):
+                number += 1
+                opened.attrs["id"] = f"row-{number}"
 
 
 def _place(source: Path) -> Path:
@@ -220,19 +249,129 @@ def _described(documented: pdoc.doc.Doc[Any], title: str, level: int) -> str:
 # ---------------------------------------------------------------------------------- pages
 
 
-def _whole(page: Page, menu: Mapping[Path, str]) -> str:
-    items = []
-    for path, title in menu.items():
-        link, here = html.escape(_relative(path, page.path)), path == page.path
-        current = ' aria-current="page"' if here else ""
-        items.append(f'<li><a href="{link}"{current}>{html.escape(title)}</a></li>')
-    style = _relative(Path("site.css"), page.path)
+class Item(NamedTuple):
+    """A page in the menu."""
+
+    path: Path
+    title: str
+
+
+def menu_of(pages: list[Page]) -> dict[str, list[Item]]:
+    """The groups of the menu: the pages of `MENU`, and of the folders of `MORE`."""
+    by_name = {_name(page.path): Item(page.path, page.title) for page in pages}
+    groups = {title: [by_name[n] for n in names if n in by_name] for title, names in MENU.items()}
+    for title, folder in MORE.items():
+        groups[title] = [
+            Item(page.path, page.title) for page in pages if page.path.parent == Path(folder)
+        ]
+    listed = {item.path for items in groups.values() for item in items}
+    groups["For developers"] += [
+        Item(page.path, page.title) for page in pages if page.path not in listed
+    ]
+    return {title: items for title, items in groups.items() if items}
+
+
+def _name(path: Path) -> str:
+    """The name of a page in `MENU`."""
+    return "README" if path == Path("index.html") else path.stem
+
+
+def _whole(page: Page, menu: Mapping[str, list[Item]]) -> str:
+    root = "../" * (len(page.path.parts) - 1)
+    groups = "".join(_group(page, title, items) for title, items in menu.items())
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<title>{html.escape(page.title)}</title><link rel="stylesheet" href="{style}"></head>'
-        f"<body><nav><ul>{''.join(items)}</ul></nav><main>{page.content}</main></body></html>\n"
+        f"<title>{html.escape(page.title)}</title>"
+        f'<link rel="stylesheet" href="{root}site.css"></head><body data-root="{root}">'
+        f'<nav><div class="bar"><a class="home" href="{root}index.html">bertjax</a>'
+        '<input id="search" type="search" placeholder="Search ( / )" aria-label="Search" '
+        'autocomplete="off"><label class="open" for="open">Menu</label></div>'
+        '<input id="open" type="checkbox" aria-label="Menu"><ol id="found" hidden></ol>'
+        f'<div class="menu">{groups}</div></nav><main>{page.content}</main>'
+        f'<script src="{root}site.js"></script></body></html>\n'
     )
+
+
+def _group(page: Page, title: str, items: list[Item]) -> str:
+    """A group of the menu; those of `MORE` are closed where the page is not in them."""
+    lines = "".join(_item(page, item) for item in items)
+    if title not in MORE:
+        return f"<h2>{html.escape(title)}</h2><ul>{lines}</ul>"
+    here = " open" if any(item.path == page.path for item in items) else ""
+    return f"<details{here}><summary>{html.escape(title)}</summary><ul>{lines}</ul></details>"
+
+
+def _item(page: Page, item: Item) -> str:
+    """A line of the menu; below that of the page itself, its sections."""
+    link, title = html.escape(_relative(item.path, page.path)), html.escape(item.title)
+    if item.path != page.path:
+        return f'<li><a href="{link}">{title}</a></li>'
+    sections = re.findall(r'<h2 id="([^"]+)">(.*?)</h2>', page.content)
+    lines = "".join(
+        f'<li><a href="#{anchor}">{re.sub("<[^>]+>", "", name)}</a></li>'
+        for anchor, name in sections
+    )
+    return (
+        f'<li><a href="{link}" aria-current="page">{title}</a>'
+        f'<ul class="sections">{lines}</ul></li>'
+    )
+
+
+# --------------------------------------------------------------------------------- search
+
+
+class _Entries(html.parser.HTMLParser):
+    """What the search finds in a page: its sections, and the named rows of its tables.
+
+    Attributes:
+      found: each as its anchor, its title, its text, and the title of the section that it is in.
+    """
+
+    def __init__(self, page: Page):
+        super().__init__()
+        self._section = self._entry = ["", page.title, "", ""]
+        self._of_title = ""  # the element whose text is the title
+        self.found = [self._entry]
+        self.feed(page.content)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        anchor = dict(attrs).get("id") or ""
+        self._entry[2] += " "
+        if tag in ("h1", "h2", "h3", "h4"):
+            self._section = self._begin(anchor)
+            self._section[3] = ""
+            self._of_title = tag
+        elif tag == "tr" and anchor:
+            self._begin(anchor)
+        elif tag == "td" and self._entry is not self._section and not self._entry[1]:
+            self._of_title = tag
+
+    def _begin(self, anchor: str) -> list[str]:
+        self._entry = [anchor, "", "", self._section[1]]
+        self.found.append(self._entry)
+        return self._entry
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == self._of_title:
+            self._of_title = ""
+        if tag == "tr":
+            self._entry = self._section
+
+    def handle_data(self, data: str) -> None:
+        self._entry[1 if self._of_title else 2] += data
+
+
+def entries(pages: Iterable[Page]) -> list[list[str]]:
+    """The entries of the search: page, anchor, title, where it is, text."""
+    found = []
+    for page in pages:
+        for anchor, title, text, section in _Entries(page).found:
+            where = f"{page.title}: {section}" if section else page.title
+            words = [" ".join(each.split()) for each in (title, where, text)]
+            if words[-1]:
+                found.append([page.path.as_posix(), anchor, *words])
+    return found
 
 
 # ---------------------------------------------------------------------------------- links
