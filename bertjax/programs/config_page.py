@@ -159,16 +159,16 @@ def page() -> str:
     """The page docs/config.md."""
     shared = list(rows_of(TrainingRecipe))
     parts = [_INTRODUCTION, "## Every config", _table(shared)]
-    choices: dict[int, Row] = {}
+    choices: dict[int, tuple[str, Row]] = {}
     for title, kind in _ROOTS.items():
         rows = [row for row in rows_of(kind) if row not in shared]
         parts += [f"## {title}", _table(rows)]
         for row in shared + rows:
             if row.choice:
-                choices.setdefault(id(row.choice), row)
-    for row in choices.values():
+                choices.setdefault(id(row.choice), (title, row))
+    for title, row in choices.values():
         if row.choice and row.choice.key != "encoder":
-            parts += [f"## Settings of `{row.key}`", *_classes(row.choice)]
+            parts += [f"## {title}: settings of `{row.key}`", *_classes(row.choice)]
     return "\n\n".join([*parts, "## Settings of `model`", _MODELS, _models()]) + "\n"
 
 
