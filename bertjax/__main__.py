@@ -35,11 +35,10 @@ def main() -> None:
         meant = f" (did you mean {alike[0]}?)" if alike else ""
         print(f"error: no program {name!r}{meant}: bertjax --help lists them", file=sys.stderr)
         sys.exit(2)
-    print("bertjax PROGRAM --flag=value ...; bertjax PROGRAM --help lists the flags")
+    lines = ["bertjax PROGRAM --flag=value ...; bertjax PROGRAM --help lists the flags"]
     for title, names in GROUPS.items():
-        print(f"\n{title}:")
-        for each in names:
-            print(f"  {each:17} {summary(programs[each])}")
+        lines += ["", f"{title}:", *(f"  {each:17} {summary(programs[each])}" for each in names)]
+    print("\n".join(lines))
 
 
 def summary(program: Path) -> str:

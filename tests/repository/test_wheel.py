@@ -59,8 +59,11 @@ def said(folder: Path, command: str) -> str:
 
 
 def test_the_programs_are_listed(installed, repository):
-    listed = [line.split()[0] for line in said(installed, "--help").splitlines()[2:]]
-    assert listed == sorted(file.stem for file in (repository / "launch").glob("*.py"))
+    lines = said(installed, "").splitlines()
+    listed = [line.split()[0] for line in lines if line.startswith("  ")]
+    assert sorted(listed) == sorted(file.stem for file in (repository / "launch").glob("*.py"))
+    assert listed[:5] == ["prepare_corpus", "pretrain", "finetune", "predict", "convert"]
+    assert said(installed, "--help").splitlines() == lines
 
 
 def test_from_text_to_an_exported_model(installed):
