@@ -9,6 +9,7 @@ transformers if that is more.
 import dataclasses
 import importlib.util
 import itertools
+import re
 from functools import partial
 from pathlib import Path
 
@@ -321,3 +322,12 @@ def test_random_base(minilm, repository, tmp_path):
     write_hugging_face(pretrained, tmp_path)
     again = read_hugging_face(tmp_path, "hf:again").params
     assert jax.tree.all(jax.tree.map(np.array_equal, again, pretrained.params))
+
+
+def test_readme_prints_what_it_says(minilm, repository, capsys):
+    """The block of Python in README.md, and the output that stands below it."""
+    text = (repository / "README.md").read_text(encoding="utf-8")
+    code, printed = re.search(r"```python\n(.*?)```\n\n```text\n(.*?)```", text, re.DOTALL).groups()
+    assert "hf:sentence-transformers/all-MiniLM-L6-v2" in code
+    exec(code.replace("sentence-transformers/all-MiniLM-L6-v2", str(minilm)), {})
+    assert capsys.readouterr().out == printed
