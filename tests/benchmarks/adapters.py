@@ -18,6 +18,7 @@ the ways are. Of each, the output has
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -89,11 +90,14 @@ def costs(config: Any) -> dict[str, Any]:
 def main() -> None:
     """Runs what the output does not have yet."""
     arguments = finetune.parsed(__doc__, WAYS)
-    how = {name: getattr(arguments, name) for name in ("train", "epochs", "layers")}
-    report = finetune.begun(arguments, ("jax",), **how)
+    report = finetune.begun(arguments, ("jax",))
     for task in arguments.tasks:
         for way in arguments.ways:
-            result = report["tasks"].setdefault(task, {}).setdefault(way, {"how": WAYS[way]})
+            how = {name: getattr(arguments, name) for name in ("train", "epochs", "layers")}
+            how |= WAYS[way]
+            result = report["tasks"].setdefault(task, {}).setdefault(way, {"how": how})
+            if result["how"] != how:
+                sys.exit(f"{arguments.output}: {task} was trained in another way: {result['how']}")
             config, run = config_of(task, way, arguments), arguments.work / f"{task}-{way}"
             if "state" not in result:
                 result |= costs(config)

@@ -22,10 +22,10 @@ dropout:
 Schedules need their number of steps. So each way first makes a short trial, from whose time follows
 how many updates fit into the minutes; starting and compiling counts. The trials, all at the
 beginning, need the machine for themselves. The runs do not, because their updates are counted then.
-All that fill masks are compared on the same masked text (bertjax/runs/same_text.py), and with
---pairs by their grammar (100 pairs of each paradigm of a file of minimal pairs). What the
-output already has is not done again, and a stopped run of bertjax goes on. It needs the extra
-`peers`.
+All that fill masks are compared on the same masked text (bertjax/runs/same_text.py), at eight
+points of their runs, and with --pairs by their grammar (100 pairs of each paradigm of a file of
+minimal pairs). The picture beside the output has the losses over the minutes. What the output
+already has is not done again, and a stopped run of bertjax goes on. It needs the extra `peers`.
 """
 
 import argparse
@@ -46,12 +46,13 @@ from bertjax.base.files import write_json
 
 SIZE, LENGTH, BATCH, RATE = "mini", 128, 16, 1e-3
 TRIAL_STEPS = 40
+POINTS = 8  # of a run, at which it is evaluated
 
 
 class Trained(NamedTuple):
-    """A finished run: its model, as `open_model` names it, its time, and an update's."""
+    """A finished run: its models by their steps, as `open_model` names them, and its times."""
 
-    model: str
+    models: dict[int, str]
     seconds: float
     seconds_a_step: float
     tokens_a_step: int
@@ -105,13 +106,15 @@ def modern_electra(corpus: str, steps: int, folder: Path) -> Trained:
 
 def _pretrain(config: Any, corpus: str, steps: int, folder: Path) -> Trained:
     from bertjax.programs import pretrain
+    from bertjax.training.checkpoint import saved_steps
     from bertjax.training.journal import read_metrics
 
     config.corpus, config.total_steps, config.model.size = corpus, steps, SIZE
     config.optimizer.warmup_steps = steps // 10
     if config.optimizer.schedule == "wsd":
         config.optimizer.decay_steps = steps // 3
-    config.intervals.update(log=10, evaluate=steps, checkpoint=-(-steps // 4), eval_batches=1)
+    config.intervals.update(log=10, evaluate=steps, checkpoint=-(-steps // POINTS), eval_batches=1)
+    config.keep_checkpoints, config.model.compute_dtype = POINTS, "float32"
     begin = time.perf_counter()
     if pretrain.run(config, str(folder)):
         raise SystemExit("stopped")
@@ -119,7 +122,8 @@ def _pretrain(config: Any, corpus: str, steps: int, folder: Path) -> Trained:
     rows = [row for row in read_metrics(folder) if row["split"] == "train"]
     pace = statistics.median(row["tokens_per_second"] for row in rows[1:])
     tokens = config.phase_1.batch_size * config.phase_1.length
-    return Trained(str(folder), seconds, tokens / pace, tokens)
+    models = {step: f"{folder}@{step}" for step in saved_steps(folder / "checkpoints")}
+    return Trained(models, seconds, tokens / pace, tokens)
 
 
 def transformers(corpus: str, steps: int, folder: Path) -> Trained:
@@ -209,7 +213,9 @@ def _by_trainer(
             weight_decay=0.01,
             use_cpu=True,
             report_to="none",
-            save_strategy="no",
+            save_strategy="steps",
+            save_steps=-(-steps // POINTS),
+            save_only_model=True,
             logging_steps=100,
         ),
         data_collator=DataCollatorForLanguageModeling(
@@ -220,8 +226,11 @@ def _by_trainer(
     )
     trainer.train()
     seconds = time.perf_counter() - begin
-    model.save_pretrained(folder)
-    return Trained(f"hf:{folder}", seconds, statistics.median(np.diff(ends)), BATCH * LENGTH)
+    folders = {int(path.name.rpartition("-")[2]): path for path in folder.glob("checkpoint-*")}
+    for path in folders.values():
+        write_tokenizer(tokenizer, path, 512)
+    models = {step: f"hf:{folders[step]}" for step in sorted(folders)}
+    return Trained(models, seconds, statistics.median(np.diff(ends)), BATCH * LENGTH)
 
 
 def token_rows(corpus: str) -> np.ndarray:
@@ -262,18 +271,50 @@ def train(way: str, corpus: str, steps: int, pairs: str, work: Path) -> dict[str
     """Trains one way, and evaluates it; a discriminator by its own held-out text."""
     os.environ["JAX_PLATFORMS"] = "cpu"
     from bertjax.programs import score
-    from bertjax.programs.masked_text import evaluate
+    from bertjax.runs.same_text import evaluate
     from bertjax.runs.source import open_model
     from bertjax.training.journal import read_metrics
 
     run = WAYS[way](corpus, steps, work / way)
+    last = run.models[max(run.models)]
     if "electra" not in way:
-        found = {"seconds": run.seconds} | evaluate(open_model(run.model), corpus)
-        grammar = {"grammar": score.run(run.model, pairs, most=100)["overall"]} if pairs else {}
-        return found | grammar
-    last = [row for row in read_metrics(run.model) if row["split"] == "heldout"][-1]
+        opened = {step: open_model(name) for step, name in run.models.items()}
+        points = {step: evaluate(m, corpus) for step, m in opened.items() if not m.spec.causal}
+        found = {"seconds": run.seconds} | points[max(points)]
+        found["curve"] = {step: point["mlm_loss"] for step, point in points.items()}
+        return found | ({"grammar": score.run(last, pairs, most=100)["overall"]} if pairs else {})
+    last = [row for row in read_metrics(work / way) if row["split"] == "heldout"][-1]
     names = ("disc_loss", "disc_accuracy", "mlm_loss", "mlm_accuracy", "sampled_accuracy")
     return {"seconds": run.seconds, "heldout": {name: last[name] for name in names}}
+
+
+def baseline(corpus: str) -> float:
+    """The loss (nats) of the best guess without context on the same masked text."""
+    from bertjax.data.corpus.frequencies import word_frequencies
+    from bertjax.data.corpus.store import TokenStore, open_tokenizer
+    from bertjax.data.examples.masking import MaskingRule
+
+    special = open_tokenizer(corpus).special_ids
+    return MaskingRule().unigram_baseline(word_frequencies(TokenStore.open(corpus), special))
+
+
+def draw(report: dict[str, Any], path: Path) -> None:
+    """Draws the losses of the runs over the minutes that they take."""
+    from bertjax.base import figures
+
+    with figures.png(path, figsize=(7, 4)) as figure:
+        axes = figure.subplots()
+        for way, each in report["ways"].items():
+            if curve := each.get("curve"):
+                start, step = each["start_seconds"], each["seconds_a_step"]
+                minutes = [(start + int(steps) * step) / 60 for steps in curve]
+                axes.plot(minutes, list(curve.values()), marker="o", label=tables.MINUTES_WAYS[way])
+        axes.axhline(report["baseline"], color="gray", linestyle="--", label="unigram baseline")
+        axes.set(
+            xlabel="minutes of two cores", ylabel="held-out masked-LM loss, nats", xlim=(0, None)
+        )
+        axes.grid(alpha=0.3)
+        axes.legend()
 
 
 def main() -> None:
@@ -303,6 +344,10 @@ def main() -> None:
         if "seconds" not in ways[way]:
             ways[way] |= alone(train, way, ways[way]["steps"], arguments.pairs)
             write_json(arguments.output, report)
+    if "baseline" not in report:
+        report["baseline"] = baseline(arguments.corpus)
+        write_json(arguments.output, report)
+    draw(report, arguments.output.with_suffix(".png"))
     print(tables.table_of_minutes(report))
 
 

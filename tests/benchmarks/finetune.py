@@ -329,18 +329,16 @@ def parsed(about: str, ways: Iterable[str]) -> argparse.Namespace:
     return arguments
 
 
-def begun(arguments: argparse.Namespace, packages: Iterable[str], **more: Any) -> dict[str, Any]:
+def begun(arguments: argparse.Namespace, packages: Iterable[str]) -> dict[str, Any]:
     """The report so far; ends the program if it was made in another way.
 
     Args:
       packages: those whose versions count.
-      more: what else the report says, and must be as it was.
     """
     facts = {
         "weights": arguments.origin,
         "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores",
         "versions": {name: version(name) for name in packages},
-        **more,
     }
     if not arguments.output.exists():
         return {**facts, "tasks": {}}

@@ -369,7 +369,7 @@ def equal_minutes(results: Path) -> str:
     return table_of_minutes(_read(results / "equal_minutes.json"))
 
 
-_MINUTES_WAYS = {  # of equal_minutes.py -> in the tables
+MINUTES_WAYS = {  # of equal_minutes.py -> in the tables
     "bert": "BERT's recipe",
     "modernbert": "the modern recipe",
     "electra": "ELECTRA's recipe",
@@ -382,7 +382,7 @@ _MINUTES_WAYS = {  # of equal_minutes.py -> in the tables
 
 def fine_tuned_minutes(results: Path) -> str:
     """The models that were trained for equal minutes, fine-tuned by the same recipe."""
-    files = {way: results / f"finetune_{way}_mini.json" for way in _MINUTES_WAYS}
+    files = {way: results / f"finetune_{way}_mini.json" for way in MINUTES_WAYS}
     contents = {way: _read(file) for way, file in files.items() if file.exists()}
     first, rows = next(iter(contents.values())), []
     for task, result in first["tasks"].items():
@@ -399,11 +399,11 @@ def fine_tuned_minutes(results: Path) -> str:
         figures = ", ".join(_METRIC_NAMES.get(metric, metric) for metric in metrics)
         how = _how(result["recipe"])
         rows.append((_task_name(task), figures, *cells, " and ".join(seeds), how))
-    titles = ("task", "figure", *(_MINUTES_WAYS[way] for way in contents), "seeds", "how")
+    titles = ("task", "figure", *(MINUTES_WAYS[way] for way in contents), "seeds", "how")
     where: dict[str, list[str]] = {}
     for way, content in contents.items():
         place = f"{content['machine']}; {_versions(content['versions'])}"
-        where.setdefault(place, []).append(_MINUTES_WAYS[way])
+        where.setdefault(place, []).append(MINUTES_WAYS[way])
     places = (f"{' and '.join(ways)}: {place}" for place, ways in where.items())
     return _table(f"On dev. {'; '.join(places)}.", titles, rows)
 
@@ -412,7 +412,7 @@ def table_of_minutes(content: dict[str, Any]) -> str:
     """A row for each way of a report of equal_minutes.py; a discriminator fills no masks."""
     rows = [
         (
-            _MINUTES_WAYS[way],
+            MINUTES_WAYS[way],
             f"{figures['steps']:,}",
             f"{figures['tokens'] / 1e6:.2f}",
             f"{figures['seconds_a_step'] * 1e3:,.0f}",

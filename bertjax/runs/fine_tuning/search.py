@@ -299,8 +299,11 @@ class Search:
         return results[""]
 
     def _run_before(self, best: Trial) -> dict[str, Any] | None:
-        """The results.json of an earlier run, if it and the predictions are still valid."""
-        for trial in self._results:  # it may have been killed before it removed these
+        """The results.json of an earlier run, if it and the predictions are still valid.
+
+        It removes the checkpoints of finished trials that a killed run has left.
+        """
+        for trial in self._results:
             self._remove_checkpoints(trial)
         wanted = self._run_results(best, self._finished[best])
         for name, each in wanted.items():
