@@ -7,6 +7,9 @@ Command:
 FAMILY is eurobert (without `:FAMILY`) or neobert.
 
 Hardware: 2 CPU cores.
+Expected on the quickstart's corpus, in minutes: a held-out loss of 4.91 nats, with 21.9 % right,
+for eurobert; 5.17 and 19.5 % for neobert (unigram baseline 5.84).
+
 Their code: EuroBERT's trainer packs documents and replaces each chosen token by [MASK]; AdamW has
 beta2 0.95, epsilon 1e-5, a decay of 0.1, and a rate of 1e-4. Its published models have a theta of
 250,000, for texts of 8,192 tokens. NeoBERT's does not pack; it chooses 20 % and replaces each by

@@ -5,7 +5,8 @@ Command:
     --workdir=RUN
 
 Hardware: 2 CPU cores.
-Expected: launch/quickstart.sh runs it; see the README for its time and its figures.
+Expected on the quickstart's corpus: a held-out loss of 3.8 to 3.9 nats, with 35 to 36 % of the
+masked tokens right, in three minutes. launch/quickstart.sh runs it.
 """
 
 import ml_collections

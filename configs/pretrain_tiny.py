@@ -4,7 +4,7 @@ Command:
   python launch/pretrain.py --config=configs/pretrain_tiny.py --config.corpus=DIR --workdir=RUN
 
 Hardware: 2 CPU cores.
-Expected: launch/quickstart.sh runs it; see the README for its time and its figures.
+Expected on the quickstart's corpus: about 13 % of the masked tokens right, in four minutes.
 """
 
 import ml_collections
