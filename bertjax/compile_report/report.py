@@ -1,6 +1,6 @@
 """Reports of one phase and of the whole run, as numbers and as tables.
 
-Two yardsticks measure a step; docs/tpu.md compares them. Both add the times of all instructions but
+Two yardsticks measure a step; docs/results/tpu.md compares them. Both add the times of all instructions but
 collectives.
 
   estimate  the cycles that XLA's cost model gives each instruction; it has none for kernels
