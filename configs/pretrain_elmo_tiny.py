@@ -12,6 +12,18 @@ Paper (arXiv 1802.05365, section 3.4; allenai/bilm-tf, bin/train_elmo.py, for wh
 `config.model.size="original"` without the other sizes here, 793,471 words, 10 epochs of the 1B Word
 Benchmark, 3 x 128 rows of 20 words, 8,192 drawn words, Adagrad with a rate of 0.2; the mean of both
 perplexities was 39.7.
+
+Words are those of BERT's basic tokenization, the most frequent first. The model reads every word of
+the vocabulary by its characters, up to 48 bytes, and predicts the first config.model.vocab_size of
+them, the others as <UNK>. A row is a stretch of the stream of all sentences: each word and the end
+of the sentence is predicted from what is before it in the stream, as "<S> w1 w2" predict
+"w1 w2 </S>", and backward as "</S> w2 w1". The same row of the next batch continues where it ends,
+with the states of the LSTMs, which are saved with the run; evaluation begins with zeros.
+
+The softmax is one for both directions. In training it is over the right word and
+`objective.sampled` others, drawn without replacement, frequent ones more often; each counts for as
+many words as it stands for, so that the training loss estimates that of evaluation, which is over
+all words. With few predicted words `sampled` may be their number; then no word is left out.
 """
 
 import ml_collections

@@ -7,6 +7,13 @@ Command:
 Hardware: 2 CPU cores.
 Expected: no figure of this size; launch/evaluate.py compares a run with its own baseline.
 
+Each row begins with the last token of the one before it, so that every token is predicted once an
+epoch. For fine-tuning, the model gets three special tokens with random embeddings, as in GPT's
+section 3.3: _start_ A _delimiter_ B _classify_, of which a classifier reads the last. Padding is
+<|endoftext|> for GPT-2 and <unk> for GPT; the mask distinguishes it from text, where transformers
+takes its id. The published GPT (encoder openai-gpt) has no end-of-text token: set objective.text to
+packed or spans.
+
 Paper (Radford et al., 2019, section 2): a byte-level BPE of 50,257 pieces (`--tokenizer=gpt2` of
 launch/prepare_corpus.py), 1,024 tokens of the stream of text in a row, 512 rows in a batch. Of the
 optimizer it says only that the rate was tuned; here it falls to 0 as in GPT (2018, section 4.1),

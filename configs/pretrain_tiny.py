@@ -4,8 +4,8 @@ Command:
   python launch/pretrain.py --config=configs/pretrain_tiny.py --config.corpus=DIR --workdir=RUN
 
 Hardware: 2 CPU cores.
-Expected: 13 % on the documentation of Python, in four minutes.
-That is the corpus of launch/quickstart.sh.
+Expected: 13 % on the documentation of Python, in four minutes. That is the corpus of
+launch/quickstart.sh.
 """
 
 import ml_collections

@@ -5,8 +5,14 @@ Command:
     --workdir=RUN
 
 Hardware: 2 CPU cores.
-Expected: the unigram baseline, which so short a run with learned positions hardly gets below.
-docs/training.md has longer runs.
+Expected: the unigram baseline, which so short a run with learned positions hardly gets below; see
+docs/results/objectives.md for figures.
+
+A row has both texts of a pair. If they do not fit, each may have what the other leaves, and half of
+the row at least. The positions of the second text count from 0 again: from the special token that
+begins it, if there are two between the texts (</s></s>), or else from its first token. Neither text
+is split into sentences. A pair with an empty text is left out, and the report of the corpus counts
+it. Other layouts read a pair as a document of two sentences.
 
 Paper (arXiv 1901.07291, sections 3 and 5.1): 12 layers of 1024 with 8 heads, dropout 0.1, learned
 positions; streams of 256 tokens, batches of 64; Adam with a linear warm-up, rates from 1e-4 to

@@ -14,7 +14,7 @@ _SOURCE = flags.DEFINE_multi_string(
     "Text, mixed if several: text:GLOB (a blank line ends a document), lines:GLOB, jsonl:GLOB#key, "
     "parquet:GLOB#column, tfds:NAME/SPLIT#feature, installed-docs or parallel:A|B (translations); "
     "each perhaps with @WEIGHT, and with a code of its language before it: sw=text:GLOB. Files may "
-    "have addresses, such as hf://datasets/USER/NAME/*.txt, s3:// or https:// (docs/training).",
+    "have addresses, such as hf://datasets/USER/NAME/*.txt, s3:// or https:// (docs/corpus.md).",
 )
 _OUTPUT = flags.DEFINE_string("output", None, "The corpus folder to make.", required=True)
 flags.DEFINE_integer("learn_vocabulary", None, "Learn a vocabulary of this many pieces.")
@@ -29,7 +29,7 @@ flags.DEFINE_enum(
     "tokenizer",
     None,
     ["wordpiece", "sentencepiece", "bpe", "words", "gpt2", "xlnet"],
-    "Kind to learn: docs/training",
+    "Kind to learn: docs/corpus.md",
 )
 flags.DEFINE_enum("model_type", "unigram", ["unigram", "bpe"], "Of sentencepiece.")
 flags.DEFINE_boolean("cased", None, "Keep upper case (bpe, words, xlnet and a given one do so).")

@@ -27,7 +27,7 @@ launch "A corpus: the documentation of Python and of the packages installed here
   prepare_corpus.py --source=installed-docs --learn_vocabulary=8000 --output="$folder/corpus"
 
 if [[ ! "$gpu" ]]; then
-  # Training on a CPU reuses freed memory: see "Memory on a CPU" in docs/training.md.
+  # Training on a CPU reuses freed memory: see "Memory and compilation" in docs/pretraining.md.
   export MALLOC_ARENA_MAX=1 MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=1073741824
 fi
 launch "Pre-training: masked LM by the recipe of ModernBERT, in packed rows of 256 tokens" \

@@ -1,7 +1,7 @@
 """Reports of one phase and of the whole run, as numbers and as tables.
 
-Two yardsticks measure a step; docs/tpu.md compares them. Both add the times of all instructions but
-collectives.
+Two models give the time of a step; docs/results/tpu.md compares them. Both add the times of all
+instructions but collectives.
 
   estimate  the cycles that XLA's cost model gives each instruction; it has none for kernels
   count     the bundles that the compiled instruction executes, or the bytes of HBM that it reads

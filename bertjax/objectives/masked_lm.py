@@ -87,7 +87,11 @@ def at_places(batch: Arrays, values: jax.Array, into: jax.Array) -> jax.Array:
 
 @dataclasses.dataclass(frozen=True)
 class MaskedLMNextSentence(MaskedLM):
-    """Both tasks of BERT: masked tokens of two spans, and whether the second follows the first."""
+    """Both tasks of BERT: masked tokens of two spans, and whether the second follows the first.
+
+    Attributes:
+      text: "pairs", the spans A and B in a row (section A.2).
+    """
 
     text: str = "pairs"
 

@@ -33,7 +33,10 @@ class PermutationLM(TokenPrediction):
     second and last third of the order: the later, the more of the others they see.
 
     Attributes:
-      one_in: K: one of so many tokens is predicted (section 2.3: 6).
+      text: "continued", the stream of all documents, which goes on in the same row of the next
+        batch.
+      one_in: K: one in K tokens is predicted (section 2.3: 6), in spans of 1 to 5 tokens that begin
+        with a word.
       reuse: the tokens by which a row moves on from batch to batch (zihangdai/xlnet: half of the
         length).
       memory: the tokens that the model remembers of the text before a row (zihangdai/xlnet: 384 of

@@ -31,11 +31,12 @@ class TokenPrediction(PretrainingObjective):
     """Some tokens are predicted by the masked-LM head; "mlm_loss" is the mean loss of a token.
 
     Attributes:
-      text: how text is laid out: "spans", one span of a document in a row; "packed", several
-        documents in a row, each of which sees only itself (also `config.packed=True`);
-        "full_sentences", whole sentences also of several documents, which see each other;
-        "doc_sentences", whole sentences of one document (RoBERTa, section 4.2); or "stream", the
-        documents one after the other, cut into full rows without [CLS] and [SEP] (GPT-2).
+      text: how text fills a row: "spans", one span of a document; "packed", several documents,
+        each of which sees only itself (also `config.packed=True`); "full_sentences", whole
+        sentences also of several documents, which see each other, with a separator between
+        documents; "doc_sentences", whole sentences of one document (RoBERTa, section 4.2); or
+        "stream", the documents one after the other, cut into full rows without [CLS] and [SEP]
+        (GPT-2). Rows of sentences are cut once, and come in another order in every epoch.
       z_loss: the weight of the mean of log(Z)^2, Z the sum over the vocabulary of exp(logit), which
         keeps the logits near 0 (arXiv 2204.02311, section 5.1: 1e-4); 0: none.
       focal: the power of (1 - p) that weights each token's loss, p the probability of the right

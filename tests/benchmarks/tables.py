@@ -347,23 +347,6 @@ def _how(recipe: dict[str, Any]) -> str:
     return "; ".join(words)
 
 
-def enwiki_mini(results: Path) -> str:
-    """A row for each evaluation of the run."""
-    text = (results / "enwiki_mini.jsonl").read_text(encoding="utf-8")
-    lines = [json.loads(line) for line in text.splitlines()]
-    rows = [
-        (
-            f"{line['step']:,}",
-            f"{line['mlm_loss']:.3f}",
-            f"{line['mlm_perplexity']:,.0f}",
-            f"{line['mlm_accuracy']:.1%}",
-        )
-        for line in lines
-        if line["split"] == "heldout"
-    ]
-    return _table("", ("step", "masked-LM loss", "perplexity", "accuracy"), rows)
-
-
 def equal_minutes(results: Path) -> str:
     """The models that were trained for equal minutes."""
     return table_of_minutes(_read(results / "equal_minutes.json"))
@@ -777,7 +760,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
         *(input_pipeline, extract_features, tokenization),
         *(bfloat16, dtypes, finetune),
         embeddings,
-        *(enwiki_mini, equal_minutes, fine_tuned_minutes),
+        *(equal_minutes, fine_tuned_minutes),
         *(
             tpu_calibration,
             tpu_kernels,

@@ -10,8 +10,8 @@ sleep:
   gathered     the same, with its head on the masked positions only, as in bertjax
 
 All use the same shapes and batch, dropout 0.1 everywhere, clipping at 1.0 and AdamW, and compute in
-float32. A round is the mean of a few steps. bertjax has the variables of "Memory on a CPU" in
-docs/training.md. On a GPU: gpu.py. It needs the extra `peers`.
+float32. A round is the mean of a few steps. bertjax has the variables of "Memory
+and compilation" in docs/pretraining.md. On a GPU: gpu.py. It needs the extra `peers`.
 """
 
 import argparse

@@ -766,7 +766,7 @@ def test_the_guide_s_commands_pass_as_they_stand_there(cloud):
     guide = (REPOSITORY / "docs" / "tpu.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```bash\n(.*?)^```$", guide, re.DOTALL | re.MULTILINE)
     lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
-    settings = "\n".join(line for line in lines if re.match(r"[A-Z]+=[^$]+$", line))
+    settings = "\n".join(line for line in lines if re.match(r"[A-Z]+=([^$]+$|\"--)", line))
     commands = [line for line in lines if line.startswith("bash launch/tpu_vm.sh")]
     assert {line.split()[2] for line in commands} == set(COMMANDS)
     for line in commands:

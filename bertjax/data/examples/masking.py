@@ -23,8 +23,10 @@ class MaskingRule:
         mean is `rate`. With 0.363, they are in [0, 1].
       mask, random: the shares of the predicted tokens that become [MASK] and a random token; the
         rest is not changed.
-      whole_words: whether the pieces of a word are masked together. Each word has the same chance;
-        in the reference, a long word has a smaller one, because it does not always fit.
+      whole_words: whether the tokens of a word are masked together. Each word has the same chance;
+        in the reference, a long word has a smaller one, because it does not always fit. In a
+        byte-level BPE, a word is a run of letters, of digits or of other characters, with the space
+        before it (GPT-2's pattern); a character that is split over tokens counts as a letter.
       copies: 0: a row is masked anew in each epoch (dynamic masking). 10: it is masked in 10 ways,
         which later epochs repeat (static masking; RoBERTa, section 4.1). This needs a layout that
         has the same rows in each epoch.
