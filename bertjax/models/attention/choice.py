@@ -1,6 +1,6 @@
 """Which way computes self-attention: rules by device, lengths, window, dropout and dtype.
 
-The rules are those of the measured tables (docs/benchmarks.md, docs/tpu.md).
+The rules are those of the measured tables (docs/results/benchmarks.md, docs/tpu.md).
 """
 
 import functools
