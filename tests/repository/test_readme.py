@@ -174,7 +174,8 @@ _PROGRAMS = {
     *("launch/compile_check.py", "launch/show_sharding.py", "launch/study.py"),
     *("launch/score.py", "launch/scaling.py", "launch/probe.py", "launch/complete.py"),
     *("launch/watch.py", "docs/site.py"),
-    *(f"tests/benchmarks/{name}.py" for name in ("bfloat16", "extract_features", "finetune")),
+    *(f"tests/benchmarks/{name}.py" for name in ("adapters", "bfloat16", "finetune")),
+    "tests/benchmarks/extract_features.py",
     *(f"tests/benchmarks/{name}.py" for name in ("input_pipeline", "tables", "tokenization")),
     *(f"tests/benchmarks/{name}.py" for name in ("tpu_calibration", "tpu_estimates", "train_step")),
     *(f"tests/benchmarks/{name}.py" for name in ("equal_minutes", "tpu_kernels", "tpu_step")),
@@ -352,7 +353,6 @@ def test_fine_tuning_commands(blocks, repository, tiny_run, tmp_path):
     task_files.write_mrpc(tmp_path / "glue", rows=24)
     for version in ("v1.1", "v2.0"):
         task_files.write_squad(tmp_path / "squad", version, paragraphs=8)
-    task_files.write_conll(tmp_path / "conll2003", documents=3)
     for command in blocks["published-tasks"]:
         extra = _SMALL_TASK + (_SMALL_WINDOWS if "squad" in command else [])
         assert "chosen: batch8-rate0.001-" in _run(command, tmp_path, repository, extra), command
