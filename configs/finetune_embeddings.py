@@ -7,10 +7,11 @@ Command:
 DIR holds train.csv and dev.csv (or .tsv, .jsonl, .parquet) with the columns query and passage, and
 perhaps negative and score; docs/embeddings.md has the other sources. A word after a colon names the
 loss: ranking, squared, cosent, triplet, margin_mse or kl. --config.task.kind=late makes a vector of
-each token (ColBERT), and --config.task.kind=sparse a weight of each piece (SPLADE).
+each token (ColBERT), and --config.task.kind=sparse a weight of each token (SPLADE).
 
 Hardware: one CPU, one GPU, or TPU chips of any number.
-Expected: docs/embeddings.md.
+Expected: the first 2 layers of all-MiniLM-L6-v2 gain 3.9 points in the mean of seven test sets, in
+  201 seconds on two CPU cores (docs/results/embeddings.md).
 """
 
 import ml_collections

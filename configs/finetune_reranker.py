@@ -9,7 +9,7 @@ score, from 0 to 1. A word after a colon names the loss: binary; squared, margin
 teacher's scores; or ranking, the right passage against a query's wrong ones.
 
 Hardware: one CPU, one GPU, or TPU chips of any number.
-Expected: docs/embeddings.md.
+Expected: not yet measured by this project.
 """
 
 import ml_collections

@@ -194,7 +194,8 @@ _PROGRAMS = {
     *("launch/compile_check.py", "launch/show_sharding.py", "launch/study.py"),
     *("launch/score.py", "launch/scaling.py", "launch/probe.py", "launch/complete.py"),
     *("launch/watch.py", "docs/site.py"),
-    *(f"tests/benchmarks/{name}.py" for name in ("bfloat16", "extract_features", "finetune")),
+    *(f"tests/benchmarks/{name}.py" for name in ("adapters", "bfloat16", "finetune")),
+    "tests/benchmarks/extract_features.py",
     *(f"tests/benchmarks/{name}.py" for name in ("input_pipeline", "tables", "tokenization")),
     *(f"tests/benchmarks/{name}.py" for name in ("tpu_calibration", "tpu_estimates", "train_step")),
     *(f"tests/benchmarks/{name}.py" for name in ("equal_minutes", "tpu_kernels", "tpu_step")),
@@ -264,17 +265,6 @@ def test_your_own_text_in_five_commands(commands, blocks, repository, tmp_path):
     assert output.splitlines()[0] == "The capital of France is [MASK]."
     assert output.splitlines()[1].count("%") == 5
 
-    (tmp_path / "sentences.txt").write_text("The capital of country 7.\n\nOld houses.\n")
-    convert, fill_mask, extract, go_on, serve = commands["docs/weights.md"][:5]
-    assert "read back: " in _run(convert, tmp_path, repository)
-    assert _run(fill_mask, tmp_path, repository).splitlines()[1:] == output.splitlines()[1:]
-    _run(extract, tmp_path, repository)
-    table = pyarrow.parquet.read_table(tmp_path / "sentences.parquet")
-    assert (table.num_rows, len(table["features"][0])) == (3, 128)
-    assert "4 steps done" in _run(go_on, tmp_path, repository, _SMALL)
-    assert "the artifact: " in _run(serve, tmp_path, repository)
-    assert (tmp_path / "served" / "model.stablehlo").exists()
-
     pretrain, fill_mask, export = blocks["modern"]
     assert "4 steps done" in _run(pretrain, tmp_path, repository, _SMALL_MODERN)
     assert _run(fill_mask, tmp_path, repository).splitlines()[1].count("%") == 5
@@ -285,6 +275,26 @@ def test_your_own_text_in_five_commands(commands, blocks, repository, tmp_path):
     assert "4 steps done" in _run(constant, tmp_path, repository, kept)
     output = _run(decayed.replace("@200", "@2"), tmp_path, repository, kept)
     assert "decayed: 3 steps done" in output  # decay_steps=1
+
+
+@pytest.mark.slow
+def test_weights_go_in_and_out(blocks, repository, tiny_run, tmp_path):
+    (tmp_path / "run").symlink_to(tiny_run)
+    (tmp_path / "sentences.txt").write_text("Baa baa moo.\n\nOld woof.\n")
+    export, fill_mask, extract, serve = blocks["weights"]
+    assert "read back: " in _run(export, tmp_path, repository)
+    output = _run(fill_mask, tmp_path, repository).splitlines()
+    assert output[0] == "The capital of France is [MASK]." and output[1].count("%") == 5
+    of_the_run = fill_mask.replace("--model=hf:my-bert", "--model=run")
+    assert _run(of_the_run, tmp_path, repository).splitlines()[1:] == output[1:]
+    _run(extract, tmp_path, repository)
+    table = pyarrow.parquet.read_table(tmp_path / "sentences.parquet")
+    assert (table.num_rows, len(table["features"][0])) == (3, 32)
+    assert "the artifact: " in _run(serve, tmp_path, repository)
+    assert (tmp_path / "served" / "model.stablehlo").exists()
+    (compare,) = blocks["compare-words"]
+    _run(compare, tmp_path, repository)
+    assert (tmp_path / "key.png").exists()
 
 
 @pytest.mark.slow
@@ -366,58 +376,55 @@ def test_a_run_is_watched(blocks, repository, tiny_run, tmp_path):
 
 
 @pytest.mark.slow
-def test_fine_tuning_commands(commands, repository, tiny_run, tmp_path):
+def test_fine_tuning_commands(blocks, repository, tiny_run, tmp_path):
     convert.run(str(tiny_run), f"hf:{tmp_path / 'my-bert'}")
     task_files.write_mrpc(tmp_path / "glue", rows=24)
     for version in ("v1.1", "v2.0"):
         task_files.write_squad(tmp_path / "squad", version, paragraphs=8)
-    task_files.write_triviaqa(tmp_path / "triviaqa", questions=8)
-    task_files.write_swag(tmp_path / "swag", rows=24)
-    task_files.write_conll(tmp_path / "conll2003", documents=3)
-    (tmp_path / "pairs.txt").write_text("baa baa ||| moo\nwoof ||| woof woof\n")
-    *learned, predict, warm_up, warmed_up = commands["docs/fine_tuning.md"][:7]
-    for command in (*learned, warm_up, warmed_up):
-        extra = _SMALL_TASK + (
-            _SMALL_WINDOWS if "squad" in command or "triviaqa" in command else []
-        )
+    for command in blocks["published-tasks"]:
+        extra = _SMALL_TASK + (_SMALL_WINDOWS if "squad" in command else [])
         assert "chosen: batch8-rate0.001-" in _run(command, tmp_path, repository, extra), command
-    _run(predict, tmp_path, repository)
-    lines = (tmp_path / "pairs.jsonl").read_text(encoding="utf-8").splitlines()
-    assert [json.loads(line)["text_b"] for line in lines] == ["moo", "woof woof"]
     trials = json.loads((tmp_path / "mrpc" / "results.json").read_text())["trials"]
     assert [trial["seed"] for trial in trials] == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.slow
-def test_several_labels_are_learned(commands, repository, tiny_run, tmp_path):
+def test_several_labels_are_learned(blocks, repository, tiny_run, tmp_path):
     (tmp_path / "run").symlink_to(tiny_run)
-    files = task_files.write_table(tmp_path / "letters", "multi_label", rows=24).glob("*.jsonl")
-    for file in files:
-        file.write_text(file.read_text("utf-8-sig").replace('"label":', '"topics":'))
-    output = _run(commands["docs/fine_tuning.md"][10], tmp_path, repository, _SMALL_TASK)
+    task_files.write_table(tmp_path / "letters", "multi_label", rows=24)
+    (command,) = blocks["several-labels"]
+    output = _run(command, tmp_path, repository, _SMALL_TASK)
     assert "chosen: batch8-rate0.001-" in output and "dev: macro_f1 " in output
 
 
 @pytest.mark.slow
-def test_a_student_learns_soft_labels(commands, repository, tiny_run, tmp_path):
+def test_own_tables_and_a_student_that_learns_soft_labels(blocks, repository, tiny_run, tmp_path):
     (tmp_path / "run").symlink_to(tiny_run)
     convert.run(str(tiny_run), f"hf:{tmp_path / 'my-small-bert'}")
     (tmp_path / "reviews").mkdir()
     for name, rows in (("train", 24), ("dev", 8)):
         lines = [f"{('moo', 'baa')[n % 2]} woof,{('good', 'bad')[n % 2]}\n" for n in range(rows)]
-        (tmp_path / "reviews" / f"{name}.csv").write_text("review,stars\n" + "".join(lines))
-    lines = commands["docs/fine_tuning.md"]
-    _run(lines[7], tmp_path, repository, _SMALL_TASK)
-    for predict in lines[11:13]:
-        _run(predict, tmp_path, repository)
-    taught = (tmp_path / "reviews" / "taught.jsonl").read_text().splitlines()
-    assert json.loads(taught[0])["probabilities"].keys() == {"good", "bad"}
-    output = _run(lines[13], tmp_path, repository, _SMALL_TASK)
+        (tmp_path / "reviews" / f"{name}.csv").write_text("text,label\n" + "".join(lines))
+    (tmp_path / "new_reviews.txt").write_text("baa woof\n")
+    finetune, predict, export = blocks["own-table"]
+    assert "chosen: " in _run(finetune, tmp_path, repository, _SMALL_TASK)
+    _run(predict, tmp_path, repository)
+    answer = json.loads((tmp_path / "new_reviews.jsonl").read_text())
+    assert answer["text"] == "baa woof" and answer["label"] in ("good", "bad")
+    assert "read back: " in _run(export, tmp_path, repository)
+
+    *taught, learned = blocks["student"]
+    for command in taught:
+        _run(command, tmp_path, repository)
+    answers = (tmp_path / "reviews" / "taught.jsonl").read_text().splitlines()
+    assert json.loads(answers[0])["probabilities"].keys() == {"good", "bad"}
+    assert json.loads(answers[0])["given_label"] == "good"
+    output = _run(learned, tmp_path, repository, _SMALL_TASK)
     assert "chosen: batch8-rate0.001-" in output and "dev: accuracy " in output
 
 
 @pytest.mark.slow
-def test_vectors_and_rerankers(commands, repository, tiny_run, tmp_path):
+def test_vectors_and_rerankers(blocks, repository, tiny_run, tmp_path):
     convert.run(str(tiny_run), f"hf:{tmp_path / 'my-bert'}")
     task_files.write_pairs(tmp_path / "pairs")
     task_files.write_pairs(tmp_path / "judged", scored=True)
@@ -425,7 +432,8 @@ def test_vectors_and_rerankers(commands, repository, tiny_run, tmp_path):
     (tmp_path / "sts.csv").write_text("text,text_b,score\nbaa,baa baa,5\nbaa,moo,1\noink,coo,2\n")
     (tmp_path / "questions.txt").write_text("baa?\n\nmoo moo\n")
     (tmp_path / "articles.txt").write_text("moo.\nbaa.\n\nwoof.\n")
-    learn, evaluate, predict, export, rerank, *_ = commands["docs/embeddings.md"]
+    learn, evaluate, predict, export = blocks["vectors"]
+    (rerank,) = blocks["reranker"]
     small = ["--config.total_steps=6", "--config.batch_size=8", "--config.intervals.evaluate=3"]
     assert "the best model is that of step " in _run(learn, tmp_path, repository, small)
     assert "mean of 2: " in _run(evaluate, tmp_path, repository)
@@ -465,27 +473,23 @@ def test_grammar_is_scored(commands, repository, tiny_run, tmp_path):
 
 
 @pytest.mark.slow
-def test_several_tasks_together(commands, repository, tiny_run, tmp_path):
+def test_several_tasks_together(blocks, repository, tiny_run, tmp_path):
     convert.run(str(tiny_run), f"hf:{tmp_path / 'my-bert'}")
     write_glue(tmp_path / "glue")
-    task_files.write_reviews(tmp_path / "reviews", rows=24)
     (tmp_path / "pairs.txt").write_text("baa baa ||| moo\n")
-    together, predict, export, alone = commands["docs/fine_tuning.md"][14:18]
-    small = [f for f in _SMALL_TASK if ".task." not in f]
-    assert "chosen: " in _run(together, tmp_path, repository, small)
+    learned, predict, export = blocks["multi-task"]
+    assert "chosen: " in _run(learned, tmp_path, repository, _SMALL_TASK)
     _run(predict, tmp_path, repository)
     assert json.loads((tmp_path / "pairs.jsonl").read_text())["label"]
     assert "BertForSequenceClassification" in _run(export, tmp_path, repository)
-    assert "chosen: " in _run(alone, tmp_path, repository, small)
 
 
 @pytest.mark.slow
-def test_a_part_of_the_weights_is_trained(commands, repository, tiny_run, tmp_path):
+def test_a_part_of_the_weights_is_trained(blocks, repository, tiny_run, tmp_path):
     convert.run(str(tiny_run), f"hf:{tmp_path / 'my-bert'}")
     task_files.write_mrpc(tmp_path / "glue", rows=24)
     (tmp_path / "pairs.txt").write_text("baa baa ||| moo\n")
-    named = [c for c in commands["docs/fine_tuning.md"] if "adapter" in c or "frozen" in c]
-    adapter, predict, frozen = named
+    adapter, predict, frozen = blocks["adapters"]
     for command in (adapter, frozen):
         assert "chosen: " in _run(command, tmp_path, repository, _SMALL_TASK)
     _run(predict, tmp_path, repository)
@@ -493,16 +497,16 @@ def test_a_part_of_the_weights_is_trained(commands, repository, tiny_run, tmp_pa
 
 
 @pytest.mark.slow
-def test_entities_of_two_languages(commands, repository, tiny_run, tmp_path):
-    convert.run(str(tiny_run), f"hf:{tmp_path / 'my-multilingual-bert'}")
-    task_files.write_conll(tmp_path / "masakhaner" / "swa", documents=3)
-    other = task_files.write_conll(tmp_path / "masakhaner" / "hau", documents=3, seed=1)
+def test_entities_of_two_languages(blocks, repository, tiny_run, tmp_path):
+    convert.run(str(tiny_run), f"hf:{tmp_path / 'my-xlmr'}")
+    task_files.write_conll(tmp_path / "swa", documents=3)
+    other = task_files.write_conll(tmp_path / "hau", documents=3, seed=1)
     test = (other / "eng.testa").rename(other / "test.txt")
-    (command,) = (line for line in commands["docs/fine_tuning.md"] if "masakhaner" in line)
+    (command,) = blocks["two-languages"]
     assert "chosen: " in _run(command, tmp_path, repository, _SMALL_TASK)
-    results = json.loads((tmp_path / "swahili-hausa" / "results.json").read_text())
+    results = json.loads((tmp_path / "swa-hau" / "results.json").read_text())
     assert results["dev"].keys() == {"dev", "test"}
-    written = tmp_path / "swahili-hausa" / "predictions" / "ner-test.txt"
+    written = tmp_path / "swa-hau" / "predictions" / "ner-test.txt"
     words = [
         [line.split()[0] for line in file.read_text("utf-8").splitlines() if line]
         for file in (test, written)
@@ -511,15 +515,17 @@ def test_entities_of_two_languages(commands, repository, tiny_run, tmp_path):
 
 
 @pytest.mark.slow
-def test_an_ensemble_is_made_and_used(commands, repository, tiny_run, tmp_path):
-    for name in ("my-bert", "my-other-bert"):
-        convert.run(str(tiny_run), f"hf:{tmp_path / name}")
+def test_an_ensemble_is_made_and_used(blocks, repository, tiny_run, tmp_path):
+    convert.run(str(tiny_run), f"hf:{tmp_path / 'my-bert'}")
     task_files.write_squad(tmp_path / "squad", paragraphs=8)
     question = {"question": "Who?", "context": "baa baa. moo moo. woof."}
     (tmp_path / "questions.jsonl").write_text(json.dumps(question))
-    *learned, together, predict = commands["docs/fine_tuning.md"][-4:]
-    for command in learned:
-        assert "chosen: " in _run(command, tmp_path, repository, _SMALL_TASK + _SMALL_WINDOWS)
+    learned = next(c for c in blocks["published-tasks"] if "squad" in c).replace(":v2.0", ":v1.1")
+    for seed, name in enumerate("ab"):
+        command = learned.replace("--workdir=squad-2", f"--workdir=squad-{name}")
+        small = [*_SMALL_TASK, *_SMALL_WINDOWS, f"--config.seed={seed}"]
+        assert "chosen: " in _run(command, tmp_path, repository, small)
+    together, predict = blocks["ensemble"]
     assert "together, by probabilities: dev: exact" in _run(together, tmp_path, repository)
     _run(predict, tmp_path, repository)
     assert json.loads((tmp_path / "answers.jsonl").read_text())["answer"]
@@ -527,18 +533,17 @@ def test_an_ensemble_is_made_and_used(commands, repository, tiny_run, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.needs("h5py")
-def test_an_elmo_is_read_and_tagged_with(commands, repository, tmp_path):
+def test_an_elmo_is_read_and_tagged_with(blocks, repository, tmp_path):
     (tmp_path / "elmo").mkdir()
     write_elmo(small_elmo(), tmp_path / "elmo")
     (tmp_path / "sentences.txt").write_text("moo moo .\nbaa\n")
     task_files.write_conll(tmp_path / "conll", documents=3)
-    pages = commands["docs/weights.md"] + commands["docs/fine_tuning.md"]
-    *of_weights, tag = [command for command in pages if "elmo:elmo" in command]
-    for command in of_weights:
+    for command in blocks["elmo"]:
         extra = ["--streams=1"] if "--streams" in command else []
         _run(command, tmp_path, repository, extra, plain=False)
     assert (tmp_path / "sentences.npz").exists() and (tmp_path / "my-elmo").is_dir()
     small = ["--config.grid.epochs=1", "--config.features.hidden=8"]
+    (tag,) = blocks["elmo-tags"]
     assert "mix_all" in _run(tag, tmp_path, repository, small, plain=False)
 
 

@@ -250,7 +250,7 @@ _ON_PODS: _Sizes = {
     "base": ("configs/pretrain_base_16.py", {}),
     "large": ("configs/pretrain_large_64.py", {}),
 }
-# The rates are the estimates for v5e at length 128, in docs/benchmarks.md.
+# The rates are the estimates for v5e at length 128, in docs/results/benchmarks.md.
 SCALES = {
     scale.name: scale
     for scale in (

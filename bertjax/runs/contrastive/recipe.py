@@ -76,7 +76,7 @@ class SimilarityRecipe(TrainingRecipe):
         `bertjax.tasks.similarity.examples`.
       columns: the names of their columns.
       dev: what chooses the best model (`bertjax.runs.contrastive.evaluation`), several with commas
-        between; "": the dev files of the first source.
+        between; "": the dev files of the sources. The first one decides.
       init_from: weights to start from: RUN, hf:FOLDER, hf:NAME or tf1:FOLDER.
       loss: what the similarities of texts shall be.
       dimensions: the loss is the sum of those of the vectors' first so many numbers; (): of the

@@ -17,8 +17,10 @@ ARGUMENTS = {
     "triviaqa": (None,),
     "swag": (None,),
     "ner": (None, "finetune", "features"),
+    "student": (None,),
     "table": (None, "classification", "multi_label", "regression", "tagging", "questions"),
 }
+_OTHER_NAMES = {"glue_16": "glue", "student": "table"}  # of configs, and their kinds of task
 
 
 def _config(name: str, argument: str | None):
@@ -33,7 +35,7 @@ def test_every_config_is_here(repository):
     names = {file.stem.removeprefix("finetune_") for file in files}
     contrastive = {"embeddings", "embeddings_16", "reranker"}  # tests/runs/contrastive has them
     several = {"together"}  # tests/programs/test_finetune_together.py has it
-    assert names - contrastive - several == set(ARGUMENTS) == {*TASKS, "glue_16"}
+    assert names - contrastive - several == set(ARGUMENTS) == {*TASKS, *_OTHER_NAMES}
 
 
 @pytest.mark.parametrize(
@@ -42,7 +44,8 @@ def test_every_config_is_here(repository):
 def test_every_config_loads(name, argument):
     config = _config(name, argument)
     recipe = TaskRecipe.from_config(config)
-    assert isinstance(recipe.task, TASKS[name.removesuffix("_16")]) and recipe.task.data == "DIR"
+    assert isinstance(recipe.task, TASKS[_OTHER_NAMES.get(name, name)])
+    assert recipe.task.data == "DIR"
     assert recipe.init_from == "NAME"
     assert (recipe.features is not None) == (argument == "features")
     assert (
