@@ -8,7 +8,6 @@ import ast
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -193,6 +192,8 @@ def config_page() -> str:
         parts.append(_table(("flag", "values", "default", ""), rows))
     parts += ["## The configs", _ABOUT_CONFIGS]
     for kind in ("pretrain", "finetune"):
+        parts.append(configs(kind))
+    for kind in ("pretrain", "finetune"):
         for name, text in docstrings(kind).items():
             parts += [f"### {name}", f"```text\n{text}\n```"]
     return "\n\n".join([*parts, "## Extras", _ABOUT_EXTRAS, extras()]) + "\n"
@@ -261,8 +262,6 @@ def _linked(text: str, folder: Path) -> str:
 
 BLOCKS: dict[str, Callable[[], str]] = {
     "programs": programs,
-    "configs-pretraining": partial(configs, "pretrain"),
-    "configs-finetuning": partial(configs, "finetune"),
     "classes": classes,
     "layouts": layouts,
     "extras": extras,
