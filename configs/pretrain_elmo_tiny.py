@@ -23,7 +23,9 @@ with the states of the LSTMs, which are saved with the run; evaluation begins wi
 The softmax is one for both directions. In training it is over the right word and
 `objective.sampled` others, drawn without replacement, frequent ones more often; each counts for as
 many words as it stands for, so that the training loss estimates that of evaluation, which is over
-all words. With few predicted words `sampled` may be their number; then no word is left out.
+all words. With few predicted words `sampled` may be their number; then no word is left out. A run
+that begins with the weights of another has a new softmax if its corpus has other words, and always
+with elmo:FOLDER, which has none.
 """
 
 import ml_collections

@@ -14,7 +14,9 @@ of the next batch begins `reuse` tokens later, so the text after them is read tw
 with more memory. The order is drawn for each part of a row, and the first part, which is
 remembered, does not see the second. The memory is saved with the run, and evaluation begins without
 one. What fills in blanks and scores texts hides the tokens that it asks for from the content
-stream, as perm_mask of transformers does, and the query stream predicts each from all others.
+stream, as perm_mask of transformers does, and the query stream predicts each from all others. A
+classifier reads the last token, [CLS], through a dense layer and tanh. Where padding stands changes
+nothing here; exports pad before the text, as transformers needs it.
 
 Paper (arXiv 1906.08237, section A.4.1; zihangdai/xlnet for what it does not say): a cased
 SentencePiece of 32,000 pieces (`--tokenizer=xlnet` of launch/prepare_corpus.py), K = 6, 512 tokens,

@@ -138,9 +138,10 @@ def test_its_sharding_is_shown_without_a_teacher(tiny_corpus):
 
 
 def test_the_shipped_config(tiny_corpus, tiny_run, tmp_path):
-    config = pretrain_distil_tiny.get_config()
+    config = pretrain_distil_tiny.get_config(str(tiny_run))
+    assert config.init_from.student == f"{tiny_run}#0,2,4"
     config.corpus, config.phase_1.length = str(tiny_corpus), 32
-    config.init_from = dict(teacher=str(tiny_run), student=f"{tiny_run}#0,0,0")
+    config.init_from.student = f"{tiny_run}#0,0,0"
     job = Job.of(config, str(tmp_path / "run"))
     assert (job.spec.encoder, job.spec.num_hidden_layers) == ("distilbert", 3)
     assert job.recipe.objective.loss_weights == {

@@ -321,7 +321,7 @@ def test_a_corpus_is_cleaned(blocks, repository, tmp_path):
 
 
 @pytest.mark.slow
-def test_roberta_and_electra(blocks, repository, tmp_path):
+def test_roberta_electra_and_distilbert(blocks, repository, tmp_path):
     prepare, roberta = blocks["roberta"]
     electra, export, generator = blocks["electra"]
     rows = "--config.objective.text=doc_sentences --config.masking.copies=10"
@@ -335,6 +335,10 @@ def test_roberta_and_electra(blocks, repository, tmp_path):
         assert "4 steps done" in _run(command, tmp_path, repository, _SMALL_ALONE)
     for command, name in ((export, "ElectraForPreTraining"), (generator, "ElectraForMaskedLM")):
         assert name in _run(command, tmp_path, repository)
+    (student,) = blocks["distil"]  # of random weights: the teacher has two layers
+    student = student.replace("runs/bert", "runs/roberta")
+    of_random = [*_SMALL_ALONE, "--config.init_from.student="]
+    assert "4 steps done" in _run(student, tmp_path, repository, of_random)
 
 
 @pytest.mark.slow
