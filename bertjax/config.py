@@ -128,7 +128,7 @@ def modern_config() -> ml_collections.ConfigDict:
 
 
 def fast_config(batch_size: int, *, both: bool) -> ml_collections.ConfigDict:
-    """The recipe learns the most from few tokens: left to right first, by Muon (docs/speedrun.md).
+    """The recipe learns the most from few tokens: left to right first, by Muon.
 
     Args:
       batch_size: rows of 128 tokens.

@@ -10,7 +10,7 @@ camembert. To keep what the model knows of other text, mix a corpus of such text
 --config.corpus=DIR@0.7,OLD@0.3. Other vocabularies: docs/own_model.md.
 
 Hardware: one GPU with 16 GB, or one TPU chip, for models of the base size.
-Expected: not yet run on such a device; docs/own_model.md has a small run on two CPU cores.
+Expected: not yet run on such a device; docs/results/own_model.md has a small run on two CPU cores.
 """
 
 import ml_collections

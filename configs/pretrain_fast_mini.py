@@ -1,4 +1,4 @@
-"""The fast recipe: 4 layers of 256 that learn the most in minutes of a CPU (docs/speedrun.md).
+"""The fast recipe: 4 layers of 256 that learn the most in minutes of a CPU.
 
 Command:
   python launch/pretrain.py --config=configs/pretrain_fast_mini.py --config.corpus=DIR \\
@@ -10,7 +10,7 @@ model can do both; 15 % of the others are masked at the end. --config.budget=6h 
 
 Hardware: 2 CPU cores. On a CPU without AVX512_BF16, try --config.model.compute_dtype=float32, too.
 Expected: 4.11 nats and 31.8 % on Wikipedia after 20 minutes (3,000 updates, seen once).
-docs/speedrun.md has the runs.
+docs/results/speedrun.md has the runs.
 """
 
 import ml_collections

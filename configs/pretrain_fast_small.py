@@ -1,4 +1,4 @@
-"""The fast recipe on one GPU: 8 layers of 512, in five minutes (docs/speedrun.md).
+"""The fast recipe on one GPU: 8 layers of 512, in five minutes.
 
 Command:
   python launch/pretrain.py --config=configs/pretrain_fast_small.py --config.corpus=DIR \\
@@ -9,7 +9,7 @@ end 15 % of their tokens, so that the model can do both.
 
 Hardware: one GPU with 24 GB, or one TPU chip.
 Expected: 2.21 nats and 56.5 % on an H100 in 4 minutes and 22 seconds, 58 of them to compile.
-docs/speedrun.md has the run.
+docs/results/speedrun.md has the run.
 """
 
 import ml_collections

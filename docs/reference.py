@@ -140,7 +140,7 @@ def configs(kind: str) -> str:
     """The configs of a kind: what each is, for which hardware, and what to expect."""
     rows = []
     for name, text in docstrings(kind).items():
-        link = f"[`{name.removeprefix('pretrain_')}`](docs/config.md#{name})"
+        link = f"[`{name.removeprefix('pretrain_')}`](#{name})"
         first = re.split(r": |, in minutes|\.?\n", text)[0]
         rows.append((link, first, _clause(text, "Hardware"), _clause(text, "Expected")))
     return _table(("config", "what", "hardware", "expected"), rows)
@@ -180,6 +180,8 @@ checkout, and so for every program."""
 _ABOUT_CONFIGS = """\
 `--config=NAME` takes a file of `configs/`, also without `pretrain_` or `finetune_`: `--config=tiny`
 is `--config=configs/pretrain_tiny.py`. Their docstrings:"""
+_ABOUT_LAYOUTS = "What `config.layout` splits over the devices:"
+_ABOUT_CLASSES = "These classes of `transformers` are read and written:"
 _ABOUT_EXTRAS = "`pip install -e '.[NAME]'` in the checkout installs what only some need:"
 
 
@@ -196,6 +198,8 @@ def config_page() -> str:
     for kind in ("pretrain", "finetune"):
         for name, text in docstrings(kind).items():
             parts += [f"### {name}", f"```text\n{text}\n```"]
+    parts += ["## Layouts", _ABOUT_LAYOUTS, layouts()]
+    parts += ["## Classes of transformers", _ABOUT_CLASSES, classes()]
     return "\n\n".join([*parts, "## Extras", _ABOUT_EXTRAS, extras()]) + "\n"
 
 
@@ -262,9 +266,6 @@ def _linked(text: str, folder: Path) -> str:
 
 BLOCKS: dict[str, Callable[[], str]] = {
     "programs": programs,
-    "classes": classes,
-    "layouts": layouts,
-    "extras": extras,
 }
 
 if __name__ == "__main__":

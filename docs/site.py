@@ -273,7 +273,11 @@ def menu_of(pages: list[Page]) -> dict[str, list[Item]]:
 
 def _name(path: Path) -> str:
     """The name of a page in `MENU`."""
-    return "README" if path == Path("index.html") else path.stem
+    return (
+        "README"
+        if path == Path("index.html")
+        else path.with_suffix("").as_posix().removeprefix("docs/")
+    )
 
 
 def _whole(page: Page, menu: Mapping[str, list[Item]]) -> str:

@@ -9,7 +9,7 @@ from bertjax.programs import commandline
 
 _MODEL = flags.DEFINE_string("model", None, "RUN, RUN@STEP, hf:FOLDER, hf:NAME or tf1:FOLDER.")
 _DATA = flags.DEFINE_string(
-    "data", None, "Files or folders of minimal pairs, with commas between: see docs/grammar.md."
+    "data", None, "Files or folders of minimal pairs, with commas between: see docs/evaluation.md."
 )
 _MASKING = flags.DEFINE_enum(
     "masking",

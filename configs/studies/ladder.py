@@ -4,8 +4,8 @@ Commands:
   python launch/study.py --study=configs/studies/ladder.py --corpus=DIR --workdir=STUDY
   python launch/scaling.py --runs='STUDY/runs/ladder-*' --by=optimizer.name --output=ladder.json
 
-The runs have the fast recipe, 4 layers, and widths from 64 to 256; docs/speedrun.md has their
-table and the law that is fitted to them.
+The runs have the fast recipe, 4 layers, and widths from 64 to 256; docs/results/speedrun.md has
+their table and the law that is fitted to them.
 """
 
 from bertjax.lab.studies.scales import Scale, same_text

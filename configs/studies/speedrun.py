@@ -7,8 +7,8 @@ Command:
 A word after the file is the budget of each pre-training, as in config.budget:
 speedrun.py:80e6tokens. Every row has three seeds. FOLDER has blimp/blimp.jsonl.xz (minimal pairs),
 and babylm/glue with the 10,000 rows of MNLI and of QQP that BabyLM's evaluation learns from
-(mnli.train.jsonl.xz, ...). docs/speedrun.md has the rules and the table. A recipe of your own is a
-line in RECIPES.
+(mnli.train.jsonl.xz, ...). docs/results/speedrun.md has the rules and the table. A recipe of your
+own is a line in RECIPES.
 """
 
 from typing import Any

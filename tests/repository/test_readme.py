@@ -455,21 +455,18 @@ def test_vectors_and_rerankers(blocks, repository, tiny_run, tmp_path):
 
 
 @pytest.mark.slow
-def test_grammar_is_scored(commands, repository, tiny_run, tmp_path):
+def test_grammar_is_scored(blocks, repository, tiny_run, tmp_path):
     (tmp_path / "run").symlink_to(tiny_run)
     with lzma.open(tmp_path / "blimp.jsonl.xz", "wt", encoding="utf-8") as file:
         file.write(task_files.write_minimal_pairs(tmp_path / "pairs.jsonl").read_text())
-    given = commands["docs/grammar.md"]
-    probed, of_one_layer, *_ = (line for line in given if "probe.py" in line)
-    for command in (line for line in given if "probe.py" not in line):
+    for command in blocks["grammar"]:
         assert "mean over 2 paradigms" in _run(command, tmp_path, repository)
     assert json.loads((tmp_path / "scores.json").read_text())["pairs"] == 14
-    (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "fast").symlink_to(tiny_run)
     (tmp_path / "ud").mkdir()
     for split in ("train", "dev", "test"):
         sentence = conllu(["Moo", "quack", "baa", "woof", "."], [2, 0, 2, 3, 2], punctuation=[4])
         (tmp_path / "ud" / f"{split}.conllu").write_text(4 * sentence)
+    probed, of_one_layer = blocks["probe"]
     assert "fresh layers" in _run(probed, tmp_path, repository)
     assert (tmp_path / "probe-trees.png").exists()
     small = of_one_layer.replace("--layer=3", "--layer=1").replace("--rank=64", "--rank=32")
@@ -552,12 +549,11 @@ def test_an_elmo_is_read_and_tagged_with(blocks, repository, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_study_is_planned(commands, repository, tiny_corpus, tmp_path):
-    """The second command runs for half an hour, and the third on a pod."""
-    (tmp_path / "corpora").mkdir()
-    (tmp_path / "corpora" / "enwiki-8k").symlink_to(tiny_corpus)
+def test_a_study_is_planned(blocks, repository, tiny_corpus, tmp_path):
+    """The second command runs for half an hour."""
+    (tmp_path / "corpus").symlink_to(tiny_corpus)
     task_files.write_conll(tmp_path / "data" / "conll2003", documents=3)
-    planned, runs, _ = commands["docs/studies.md"]
+    planned, runs = blocks["study"]
     assert planned == f"{runs} --dry_run"
     output = _run(planned, tmp_path, repository)
     assert "  NER-features-mask0-same0-random100: " in output and "chip-hours" in output

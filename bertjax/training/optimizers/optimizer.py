@@ -1,6 +1,6 @@
 """The optimizers as BERT uses them: their directions, decay, clipping, and a learning rate.
 
-The known differences from google-research/bert `optimization.py` are in docs/differences.md.
+The known differences from google-research/bert `optimization.py` are in docs/dev/differences.md.
 """
 
 from collections.abc import Callable
