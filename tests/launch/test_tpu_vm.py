@@ -765,14 +765,17 @@ def test_help_is_the_head_of_the_script(cloud):
 def test_the_guide_s_commands_pass_as_they_stand_there(cloud):
     guide = (REPOSITORY / "docs" / "tpu.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```bash\n(.*?)^```$", guide, re.DOTALL | re.MULTILINE)
-    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
-    settings = "\n".join(line for line in lines if re.match(r"[A-Z]+=([^$]+$|\"--)", line))
-    commands = [line for line in lines if line.startswith("bash launch/tpu_vm.sh")]
-    assert {line.split()[2] for line in commands} == set(COMMANDS)
-    for line in commands:
+    lines = [line.split("   #")[0] for line in "".join(blocks).splitlines()]
+    assert all(f"`{each}`" in guide or f"tpu_vm.sh {each} " in guide for each in COMMANDS)
+    settings = []  # of the shell, before each command
+    for line in lines:
+        if re.match(r"[A-Z]+=(?!.*\$\()", line):
+            settings.append(line)
+        if not line.startswith("bash launch/tpu_vm.sh"):
+            continue
         dry = line.replace(" -- ", " --dry_run -- ") if " -- " in line else f"{line} --dry_run"
         result = subprocess.run(
-            ["bash", "-euc", f"{settings}\n{dry}"],
+            ["bash", "-euc", "\n".join([*settings, dry])],
             cwd=cloud.checkout,
             capture_output=True,
             text=True,

@@ -1,5 +1,6 @@
 """README.md and docs/: their commands, run as they stand there, their links and their length."""
 
+import dataclasses
 import json
 import lzma
 import os
@@ -14,16 +15,19 @@ import pyarrow.parquet
 import pytest
 
 from bertjax.interop.elmo import write_elmo
+from bertjax.interop.hugging_face import write_hugging_face
 from bertjax.lab.studies.files import Given, read_study
 from bertjax.lab.studies.scales import SCALES
 from bertjax.programs import convert
 from bertjax.runs.fine_tuning.recipe import TaskRecipe
+from bertjax.text.special_tokens import SPECIAL_TOKENS
 from tests.helpers import task_files
 from tests.helpers.command_flags import assert_flags_exist
 from tests.helpers.conllu import conllu
 from tests.helpers.glue_files import write_glue
 from tests.helpers.plain_environment import plain_environment
 from tests.helpers.small_elmo import small_elmo
+from tests.helpers.small_models import SPEC, small_model
 from tests.helpers.xla_flags import xla_flags
 
 # What makes a run of seconds out of one of hours.
@@ -295,6 +299,36 @@ def test_weights_go_in_and_out(blocks, repository, tiny_run, tmp_path):
     (compare,) = blocks["compare-words"]
     _run(compare, tmp_path, repository)
     assert (tmp_path / "key.png").exists()
+
+
+@pytest.mark.slow
+def test_a_published_model_is_continued(blocks, repository, tmp_path):
+    letters = "abcdefghijklmnopqrstuvwxyz_.0123456789"
+    pieces = [*SPECIAL_TOKENS, *letters, *(f"##{letter}" for letter in letters)]
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
+    spec = dataclasses.replace(SPEC, vocab_size=len(pieces), max_position_embeddings=128)
+    (tmp_path / "NAME").mkdir()
+    write_hugging_face(small_model(tmp_path / "vocab.txt", spec=spec), tmp_path / "NAME")
+    for name in ("my_text", "old_text"):
+        (tmp_path / name).mkdir()
+        documents = [f"{name} {n} ina nyumba {n * 7} za zamani. " * 3 for n in range(300)]
+        (tmp_path / name / "a.txt").write_text("\n\n".join(documents), encoding="utf-8")
+    small = [flag for flag in _SMALL if "model.size" not in flag]
+    for phase in (1, 2):
+        small += [f"--config.phase_{phase}.accumulate=1", f"--config.phase_{phase}.length=32"]
+
+    prepare, pretrain, evaluate, export = blocks["own-model"]
+    assert "held" in _run(prepare.replace("=5000", "=20"), tmp_path, repository)
+    assert "4 steps done" in _run(pretrain, tmp_path, repository, small)
+    assert "of a whole word" in _run(evaluate, tmp_path, repository)
+    assert "read back: " in _run(export, tmp_path, repository)
+    prepare, pretrain = blocks["mixed"]
+    assert "held" in _run(prepare, tmp_path, repository)
+    assert "4 steps done" in _run(pretrain, tmp_path, repository, small)
+
+    own, same_text = blocks["evaluation"]
+    assert "mlm_loss" in _run(own, tmp_path, repository, ["--batches=1"])
+    assert "of a whole word" in _run(same_text, tmp_path, repository)
 
 
 @pytest.mark.slow
@@ -572,7 +606,7 @@ def test_the_study_of_one_s_own(documents, tmp_path):
 
 @pytest.mark.slow
 def test_a_pod_is_shown(blocks, repository, tmp_path):
-    (show,) = blocks["show-sharding"]
+    (show,) = blocks["sharding"]
     assert "optimizer state: 840.5 MiB" in _run(show, tmp_path, repository)
 
 
