@@ -1,7 +1,7 @@
 """LoRA and frozen layers beside whole fine-tuning: scores, seconds, what is saved, memory.
 
   python tests/benchmarks/adapters.py --data=DATA --weights=FOLDER --tasks=banking77 \\
-    --ways=whole,lora,frozen --train=1000 --epochs=5 --seeds=3 --output=adapters.json
+    --ways=whole,lora,frozen --train=2000 --epochs=5 --seeds=3 --output=adapters.json
 
 Tasks and `--train` are those of `finetune_labels.py`, and besides them those of GLUE, with
 `--data=DATA` a folder that has glue/. `--weights` is in the form of transformers. `WAYS` says what
@@ -44,7 +44,7 @@ _MATRICES = "attention|layer_[0-9]+/(intermediate|output)"
 # What a way sets in the config. Small changes of many weights need larger rates.
 WAYS: dict[str, dict[str, Any]] = {
     "whole": {"rate": 5e-4},
-    "lora": {"rate": 4e-3, "adapter": dict(name="lora", rank=8, alpha=16.0, targets=_MATRICES)},
+    "lora": {"rate": 5e-3, "adapter": dict(name="lora", rank=8, alpha=16.0, targets=_MATRICES)},
     "frozen": {"rate": 5e-4, "frozen": "embeddings|layer_[0-2]/"},
 }
 
