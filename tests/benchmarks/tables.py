@@ -336,6 +336,42 @@ def _seconds(seeds: list[dict[str, Any]]) -> float | None:
     return statistics.mean(known) if known else None
 
 
+_TRAINED = {  # the ways of adapters.py -> in the table
+    "whole": "all",
+    "lora": "LoRA of rank 8 in all kernels of the layers",
+    "frozen": "all but the embeddings and three of six layers",
+}
+
+
+def adapters(results: Path) -> str:
+    """What is trained in each way, what an update and a model take, and the scores."""
+    content = _read(results / "adapters.json")
+    rows = []
+    for task, ways in content["tasks"].items():
+        for way, figures in ways.items():
+            dev = [seed["dev"]["dev"] for seed in figures["seeds"].values()]
+            metrics = _main_metrics(task, dev[0])
+            rows.append(
+                (
+                    f"{_task_name(task)}: {', '.join(metrics)}",
+                    _TRAINED[way],
+                    f"{figures['parameters'] / 1e6:.2f}",
+                    f"{figures['state'] / 1e6:.1f}",
+                    f"{figures['saved'] / 1e6:.1f}",
+                    f"{figures['update']['operations'] / 1e9:.0f}",
+                    _scores(dev, metrics),
+                    f"{figures['how']['rate']:g}",
+                )
+            )
+    titles = ("task", "trained", "million parameters", "MB of a checkpoint", "MB of the model")
+    titles += ("10^9 operations of 32 x 32 tokens", "score on dev", "rate")
+    caption = (
+        f"From {content['weights']}, in float32, {len(dev)} seeds. {content['machine']}; "
+        f"{_versions(content['versions'])}."
+    )
+    return _table(caption, titles, rows)
+
+
 def _how(recipe: dict[str, Any]) -> str:
     grid = recipe["grid"]
     (size,), (epochs,), (rate,) = grid["batch_size"], grid["epochs"], grid["learning_rate"]
@@ -758,7 +794,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     for function in (
         *(train_step, train_step_compiled, attention_gpu),
         *(input_pipeline, extract_features, tokenization),
-        *(bfloat16, dtypes, finetune),
+        *(bfloat16, dtypes, finetune, adapters),
         embeddings,
         *(equal_minutes, fine_tuned_minutes),
         *(
