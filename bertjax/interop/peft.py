@@ -199,7 +199,7 @@ def _changed(
     """The arrays of the base that an adapter changes, and those that it has anew."""
     found: dict[str, np.ndarray] = {}
     other = f"{origin}: an adapter for another model than {base.origin}"
-    for name, array in adapter.items():
+    for name, array in sorted(adapter.items()):  # a file has them in any order
         module, lora, ending = name.removeprefix(_PREFIX).partition(".lora_")
         if not lora:
             found[base.names.one_spelling(module)] = array
