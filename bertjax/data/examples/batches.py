@@ -59,11 +59,6 @@ class ExampleSpec:
 class Examples:
     """The batches of one stream over a token store.
 
-    Args:
-      store: the text.
-      tokenizer: the tokenizer of the ids in the store.
-      spec: the settings.
-
     Raises:
       InputError: the store cannot give such examples, or another tokenizer made it.
     """
@@ -78,12 +73,9 @@ class Examples:
         self._corrupt = spec.corruption.open(tokenizer)
 
     def batch(self, step: int, rows: slice | None = None) -> dict[str, np.ndarray]:
-        """The arrays of the layout's and the corruption's fields for rows of one step's batch.
+        """The arrays of the layout's and the corruption's fields, for rows of one step's batch.
 
-        Args:
-          step: counted from 0 in this stream.
-          rows: the rows of the global batch to make; all by default. The rows of a batch do
-            not depend on which others are made with them.
+        Steps count from 0 in this stream. A row does not depend on which others are made with it.
         """
         made = range(self.spec.batch_size)[rows or slice(None)]
         index = step * self.spec.batch_size + np.arange(made.start, made.stop)
