@@ -49,10 +49,6 @@ def open_cleaning(
 ) -> Cleaning:
     """The filters that the flags of launch/prepare_corpus.py ask for.
 
-    Args:
-      languages, duplicate, tasks: the values of --language_filter, --deduplicate, --decontaminate.
-      sources: the specs.
-
     Raises:
       InputError: a value is wrong, a file of a task is missing, or a library is not installed.
     """

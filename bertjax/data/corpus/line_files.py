@@ -21,11 +21,7 @@ _BLOCK = 1 << 16  # bytes of a compressed file
 
 
 def files(pattern: str) -> list[RemoteFile]:
-    """The files that match a glob or an address, sorted.
-
-    Raises:
-      InputError: none matches, all are empty, or an address cannot be read.
-    """
+    """The files that match a glob or an address, sorted; InputError if there is none with text."""
     if is_remote(pattern):
         found = find_remote(pattern)
     else:
@@ -78,10 +74,7 @@ COMPRESSED = tuple(_DECOMPRESSORS)
 
 
 class _Streams(io.RawIOBase):
-    """Decompresses a file of one or more streams, and of zero bytes as padding behind each.
-
-    Python's own readers of .xz and .bz2 end without a word where a later stream is damaged.
-    """
+    """Decompresses joined streams; Python's readers of .xz and .bz2 hide damage in later ones."""
 
     def __init__(self, file: IO[bytes], stream: Callable[[], Any]):
         self._file, self._new = file, stream
@@ -115,8 +108,7 @@ class _Streams(io.RawIOBase):
 def open_file(name: str, buffering: int = -1) -> IO[bytes]:
     """Opens a file or an address for reading its bytes, compressed as they are.
 
-    Args:
-      buffering: as for Python's `open`; 0 suits a reader that knows which bytes it needs.
+    `buffering` is that of Python's `open`; 0 suits a reader that knows which bytes it needs.
     """
     return open_remote(name, buffering) if is_remote(name) else open(name, "rb", buffering)
 

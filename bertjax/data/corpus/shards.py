@@ -68,7 +68,7 @@ class _File:
         return {"bytes": self.size, "sha256": self._hash.hexdigest()}
 
     def discard(self) -> None:
-        # On a full disk the flush in close() fails again; the first failure was raised before.
+        # On a full disk the flush in close() fails again, after the failure that was raised.
         with contextlib.suppress(OSError):
             self._file.close()
         self.temporary.unlink(missing_ok=True)

@@ -62,8 +62,7 @@ def worker_context() -> SpawnContext:
 def worker_pool(workers: int, **options: Any) -> Iterator[ProcessPoolExecutor]:
     """A pool of worker processes; `options` are those of `ProcessPoolExecutor`.
 
-    Raises:
-      InputError: a worker was killed.
+    Raises InputError if a worker was killed.
     """
     options = {"mp_context": worker_context()} | options
     try:
