@@ -8,8 +8,7 @@ import numpy as np
 class Window(NamedTuple):
     """A window contains the parts start..stop-1 of a document.
 
-    Attributes:
-      owned: int64, ascending: the parts whose outputs are taken from this window.
+    `owned`, int64, ascending, has the parts whose outputs are taken from this window.
     """
 
     start: int
@@ -27,8 +26,7 @@ def windows(sizes: np.ndarray, room: int, *, overlapping: bool) -> list[Window]:
     the border of the document counts as unlimited, because nothing is missing there.
 
     Args:
-      sizes: int [parts], the tokens of each part, at most `room`.
-      room: the tokens of a window.
+      sizes: int [parts], the tokens of each part, at most `room`, the tokens of a window.
       overlapping: whether a window begins in the middle of the one before it; else at its end.
     """
     count = len(sizes)

@@ -105,19 +105,14 @@ class Table(Columns, Task):
 
     @cached_property
     def family(self) -> Family:
-        """The family, with the classes of the training file.
-
-        Raises:
-          InputError: see `read`; also if the training file has only one class.
-        """
+        """The family, with the classes of the training file, of which there must be two."""
         return self._problem.family(self._training)
 
     @cached_property
     def objective_settings(self) -> Mapping[str, Any]:
         """The fields of the objective that the config sets.
 
-        Raises:
-          InputError: see `family`; also if a label of "multi_label" is that of every row.
+        Raises InputError also if a label of "multi_label" is that of every row.
         """
         settings: dict[str, Any] = {}
         if self.class_weights:
@@ -146,8 +141,8 @@ class Table(Columns, Task):
         """The examples of a split, in order.
 
         Raises:
-          InputError: the file is missing, has no rows or lacks a column; a text is empty; a label
-            is missing or is not in the training file; an answer is not in its context.
+          InputError: a text is empty; a label is missing or is not in the training file; an answer
+            is not in its context.
         """
         if split == TRAIN:
             return self._training

@@ -39,43 +39,32 @@ class Family(Protocol):
     ) -> Encoded:
         """Encodes examples for the model, with their labels if `labelled`.
 
-        Args:
-          max_length: the most tokens of a sequence, including special ones.
+        A sequence has at most `max_length` tokens, with the special ones.
 
         Raises:
           InputError: an example cannot be used.
         """
 
     def decode(self, examples: Sequence[Any], encoded: Any, outputs: Outputs) -> list[Any]:
-        """Makes a prediction for each example.
-
-        Args:
-          encoded: the result of `encode`.
-        """
+        """Makes a prediction for each example; `encoded` is the result of `encode`."""
 
     def combine(self, members: Sequence[Sequence[Any]], by: str) -> list[Any]:
         """Makes one prediction for each example from those of several models.
 
-        Args:
-          members: each model's predictions, as `decode` makes them.
-          by: one of `bertjax.tasks.probabilities.BY`; of numbers, it is always the mean.
+        `by` is one of `bertjax.tasks.probabilities.BY`; of numbers, it is always the mean.
         """
 
     def degenerate(self, predictions: Sequence[Any], settings: Mapping[str, Any]) -> str:
         """The reason to say that nothing was learned, such as "all are 'yes'"; "": there is none.
 
-        Args:
-          settings: the result of `Task.tune`.
+        `settings` is the result of `Task.tune`.
         """
 
     def parse(self, line: str, where: str) -> Any:
         """Parses an example of new text from a line of `launch/predict.py`'s input.
 
-        Args:
-          where: the place of the line, for messages.
-
         Raises:
-          InputError: the line has another form.
+          InputError: the line has another form; the message names its place, `where`.
         """
 
     def show(self, example: Any, prediction: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,8 +127,7 @@ class Task(abc.ABC):
     ) -> dict[str, float]:
         """The metrics of a dev split, in percent or on the scale of the task's paper.
 
-        Args:
-          settings: the result of `tune`.
+        `settings` is the result of `tune`.
         """
 
     @abc.abstractmethod

@@ -51,10 +51,7 @@ class RetrievalSet:
 
 
 def read_retrieval(source: str) -> RetrievalSet:
-    """Reads a collection.
-
-    Args:
-      source: FOLDER or FOLDER:SPLIT, where SPLIT names the file of judgements; "test" if missing.
+    """Reads a collection, FOLDER or FOLDER:SPLIT; SPLIT names the file of judgements ("test").
 
     Raises:
       InputError: a file is missing, damaged or has malformed rows; an id occurs twice; a query has
@@ -129,10 +126,7 @@ def _judgements(folder: Path, split: str, queries: Container[str]) -> dict[str, 
 
 
 def _check_documents(source: str, documents: Container[str], judgements: Judgements) -> None:
-    """Says how many judgements are of documents that are not there, as one of ArguAna's is.
-
-    They stay: a relevant document that cannot be found counts as one that is not found.
-    """
+    """Says how many judgements are of missing documents, which stay: they count as not found."""
     judged = [name for grades in judgements.values() for name in grades]
     absent = [name for name in judged if name not in documents]
     if len(absent) == len(judged):
