@@ -14,10 +14,7 @@ from bertjax.models.encoders.registry import ENCODERS
 
 
 def with_layers(given: Pretrained, layers: Sequence[int]) -> Pretrained:
-    """The model with some of its layers, in this order (DistilBERT, section 3).
-
-    Args:
-      layers: their numbers, from 0.
+    """The model with some of its layers, by number from 0, in this order (DistilBERT, section 3).
 
     Raises:
       InputError: there is no such layer, or it is of another kind than its new place, or has other
@@ -53,9 +50,8 @@ def with_layers(given: Pretrained, layers: Sequence[int]) -> Pretrained:
 def as_family(given: Pretrained, name: str) -> Pretrained:
     """The weights as those of another family, such as a DistilBERT's of a BERT.
 
-    Returns:
-      A model of the family `name`, if all its parameters are among the given ones, under the same
-      names and of the same shapes; otherwise `given`.
+    That is a model of the family `name`, if all its parameters are among the given ones, under the
+    same names and of the same shapes; otherwise `given`.
     """
     if name == given.family.name:
         return given

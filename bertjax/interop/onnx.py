@@ -35,9 +35,6 @@ def write(folder: Path, class_name: str, batch: Mapping[str, np.ndarray]) -> Non
       folder: what `write_hugging_face` wrote.
       class_name: transformers' name of its class.
       batch: inputs of our encoder, with which the model is traced.
-
-    Raises:
-      InputError: ONNX lacks an operator of the model.
     """
     import torch
     from onnxruntime.quantization import quantize_dynamic
@@ -87,12 +84,7 @@ def _without_warnings() -> Iterator[None]:
 def outputs(
     folder: Path, file: str, batches: Iterable[Mapping[str, np.ndarray]], names: Sequence[str]
 ) -> list[dict[str, np.ndarray]]:
-    """Computes the outputs of a file of `FILES` in ONNX Runtime, under our names, for each batch.
-
-    Args:
-      batches: inputs of our encoder.
-      names: those of our outputs that are wanted.
-    """
+    """The outputs of a file of `FILES` in ONNX Runtime, under our names, for each batch."""
     from onnxruntime import InferenceSession
 
     session = InferenceSession(str(folder / FOLDER / file), providers=["CPUExecutionProvider"])

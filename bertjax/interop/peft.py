@@ -48,11 +48,7 @@ _FIELDS = optional(
 
 
 def write_trained(pretrained: Pretrained, folder: Path) -> None:
-    """Writes a model for transformers and, if an adapter has changed it, the adapter beside it.
-
-    Raises:
-      InputError: see `write_hugging_face`.
-    """
+    """Writes a model for transformers and, if an adapter has changed it, the adapter next to it."""
     write_hugging_face(pretrained, folder)
     if pretrained.adapter:
         (folder / ADAPTER_FOLDER).mkdir()
@@ -65,11 +61,7 @@ def write_peft(pretrained: Pretrained, folder: Path) -> None:
     A kernel that has several matrices here and is one array there (such as Wqkv) gets the factors
     of all of them, the sum of their ranks wide; so it computes the same.
 
-    Args:
-      folder: an empty one.
-
-    Raises:
-      InputError: the model was not trained by an adapter, or transformers has no such model.
+    Raises InputError if the model was not trained by an adapter, or transformers has no such model.
     """
     adapter = pretrained.adapter
     if adapter is None or not has_class(pretrained):
@@ -146,12 +138,9 @@ def is_peft(folder: Path) -> bool:
 def read_peft(folder: Path, origin: str, open_base: Callable[[str], Pretrained]) -> Pretrained:
     """The model that an adapter makes of its base.
 
-    Args:
-      origin: what the user calls the folder, for messages.
-      open_base: opens the weights of this name in adapter_config.json.
+    `open_base` opens the weights of the name that is in adapter_config.json.
 
-    Raises:
-      InputError: another kind of adapter than LoRA of products; one for another model.
+    Raises InputError for another kind of adapter than LoRA of products, or one for another model.
     """
     config = read_optional(folder / ADAPTER_CONFIG, _FIELDS) or {}
     wanted = {"peft_type": "LORA", "bias": "none", "use_dora": False}
