@@ -71,10 +71,7 @@ class ConfigRows(NamedTuple):
         return types
 
     def read(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields of the spec that a config.json of the right types decides.
-
-        Raises ValueError for a model that the family does not compute.
-        """
+        """The fields of the spec that a config.json decides; ValueError for another model."""
         self._check_there()
         check_wanted(config, self.wanted)
         given = {**self.absent, **config}
@@ -141,10 +138,7 @@ WRITTEN_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "silu":
 
 
 def activation(names: Mapping[str, str], written: Mapping[str, str]) -> Operation:
-    """The operation of a field that names an activation.
-
-    `names` has those in config.json -> `hidden_act`; `written` has those that are written.
-    """
+    """The operation of an activation: name there -> `hidden_act`, and what is written."""
 
     def read(field: str, config: Mapping[str, Any]) -> str:
         if (name := config[field]) not in names:

@@ -16,9 +16,7 @@ from bertjax.models.encoders.registry import ENCODERS
 def with_layers(given: Pretrained, layers: Sequence[int]) -> Pretrained:
     """The model with some of its layers, by number from 0, in this order (DistilBERT, section 3).
 
-    Raises:
-      InputError: there is no such layer, or it is of another kind than its new place, or has other
-        parameters than the one whose place it takes.
+    A layer must be of the same kind as its new place, and have the same parameters.
     """
     name, count = given.family.name, given.spec.num_hidden_layers
     stack = given.params[name]["encoder"]

@@ -21,12 +21,7 @@ _CURE = "take the options that the weights were trained with"
 
 
 def read_elmo(folder: Path, origin: str) -> Pretrained:
-    """Reads a folder with one file *options.json and one *weights.hdf5; `origin` is for messages.
-
-    Raises:
-      InputError: a file is missing or damaged; an array is missing, or of another shape than the
-        options say; a model that is not computed here; h5py is not installed.
-    """
+    """Reads a folder with one file *options.json and one *weights.hdf5."""
     h5py = import_h5py(origin)
     options = _only(folder, _OPTIONS, origin)
     try:

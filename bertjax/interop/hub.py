@@ -44,10 +44,7 @@ def model_folder(name: str) -> Path:
 
 
 def check_access(name: str) -> None:
-    """Checks that a model can be pushed, before there is one.
-
-    Raises InputError if the name is not possible, the token is missing, or the hub refuses.
-    """
+    """Checks that a model can be pushed, before there is one; InputError if not."""
     from huggingface_hub import HfApi, get_token
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id

@@ -48,15 +48,9 @@ _FLOATS = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
 def read_hugging_face(
     folder: Path, origin: str, arrays: Mapping[str, np.ndarray] | None = None
 ) -> Pretrained:
-    """Reads config.json, the tokenizer, and model.safetensors (or its shards).
+    """Reads config.json, the tokenizer, and model.safetensors (or its shards), but no pickles.
 
-    Args:
-      origin: what the user calls the folder, for messages.
-      arrays: the weights, by their names; None: those of the folder.
-
-    Raises:
-      InputError: no such folder; an encoder that is not in `ENCODERS`; an array that is missing,
-        has another shape, or has no place in the encoder; weights in a pickle.
+    `origin` is what the user calls the folder. `arrays` take the place of the folder's weights.
     """
     config = read_config(folder / CONFIG_FILE)
     if config is None:
@@ -220,9 +214,7 @@ def assemble(
 ) -> Pretrained:
     """Makes a model of arrays under any of Hugging Face's names; `left_out` names the unused ones.
 
-    Raises:
-      InputError: an array of the encoder that has no place in it; two arrays for one place; a value
-        that is not finite; a decoder that is not tied to the embeddings; or as `to_ours`.
+    An array of the encoder must have a place of its own in it, and finite values.
     """
     family = family_of(spec)
     theirs = names_of(spec)
@@ -316,8 +308,6 @@ def write_hugging_face(pretrained: Pretrained, folder: Path) -> None:
 
     With vectors of texts, also what sentence-transformers loads. Such a BERT may have no pooler,
     which they do not need: then AutoModel makes a random one, and says so.
-
-    Raises InputError if a part of the architecture is missing, or transformers has no such model.
     """
     pretrained.model()  # raises if a part is missing
     if not has_class(pretrained):

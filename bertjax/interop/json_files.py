@@ -113,10 +113,7 @@ def read_config(path: Path, family: EncoderFamily | None = None) -> dict[str, An
 
 
 def read_optional(path: Path, kind: Any, *, limited: bool = False) -> Any | None:
-    """Reads and checks a file of one of the types above; returns None without the file.
-
-    `limited` is that of `bertjax.base.validation.parsed`.
-    """
+    """Reads and checks a file of one of the types above; returns None without the file."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:

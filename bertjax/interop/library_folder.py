@@ -61,16 +61,9 @@ def kind_of(folder: Path, library: dict[str, Any] | None) -> str | None:
 
 
 def read(named: NamedTokens, kind: str, library: dict[str, Any] | None) -> Tokenizer:
-    """Reads such a tokenizer; `kind` is the result of `kind_of`.
+    """Reads such a tokenizer, of the kind that `kind_of` tells; without `library`, the older files.
 
     Special tokens have the roles that the folder's files say; other roles have the usual names.
-
-    Args:
-      library: the content of tokenizer.json; None: the older files are read.
-
-    Raises:
-      InputError: a damaged or missing file; a class that builds another tokenizer; settings that
-        disagree; tokens outside the vocabulary.
     """
     if library is None and _is_xlm(named):
         kind = MOSES_BPE

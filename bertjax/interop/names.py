@@ -261,10 +261,7 @@ def _alternatives(theirs: str) -> list[str]:
 
 
 def to_ours(arrays: Mapping[str, np.ndarray], entries: list[Entry], origin: str) -> dict[str, Any]:
-    """Our parameters, nested, from their arrays by name.
-
-    Raises InputError if an array is missing, or has another shape.
-    """
+    """Our parameters, nested, from their arrays by name; InputError if one does not fit."""
     flat: dict[str, Any] = {}
     stacks: dict[str, list[np.ndarray]] = {}
     for entry in entries:

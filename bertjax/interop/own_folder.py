@@ -65,10 +65,7 @@ def write_described(described: Mapping[str, Any], params: Mapping[str, Any], fol
 
 
 def read_described(folder: Path, origin: str, fields: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Reads what `write_described` wrote; parameters that had other paths then have those of now.
-
-    `fields` is the type of the description (`bertjax.base.validation`).
-    """
+    """Reads what `write_described` wrote; parameters get the paths that they have now."""
     try:
         found = read_json(folder / MODEL_FILE, fields, cure=_CURE)
         arrays = load((folder / WEIGHTS_FILE).read_bytes())

@@ -60,8 +60,6 @@ def write_peft(pretrained: Pretrained, folder: Path) -> None:
 
     A kernel that has several matrices here and is one array there (such as Wqkv) gets the factors
     of all of them, the sum of their ranks wide; so it computes the same.
-
-    Raises InputError if the model was not trained by an adapter, or transformers has no such model.
     """
     adapter = pretrained.adapter
     if adapter is None or not has_class(pretrained):
@@ -136,11 +134,9 @@ def is_peft(folder: Path) -> bool:
 
 
 def read_peft(folder: Path, origin: str, open_base: Callable[[str], Pretrained]) -> Pretrained:
-    """The model that an adapter makes of its base.
+    """The model that an adapter (LoRA of products alone) makes of its base.
 
     `open_base` opens the weights of the name that is in adapter_config.json.
-
-    Raises InputError for another kind of adapter than LoRA of products, or one for another model.
     """
     config = read_optional(folder / ADAPTER_CONFIG, _FIELDS) or {}
     wanted = {"peft_type": "LORA", "bias": "none", "use_dora": False}

@@ -121,8 +121,6 @@ def read_modules(folder: Path, origin: str, tokenizer: Tokenizer, longest: int) 
     """Reads what follows the encoder in a folder; None if no vectors of texts are made of it.
 
     `longest` is the most tokens that the encoder takes.
-
-    Raises InputError for a module or a setting that is not computed here, or a missing file.
     """
     modules, settings = _described_modules(folder)
     try:

@@ -39,8 +39,6 @@ def as_library(tokenizer: Tokenizer) -> "tokenizers.Tokenizer":
       drops the rest, or maps none.
     * If the model is uncased and does not fold case itself, a sigma at the end of a word is
       lower-cased as any other sigma. Python lower-cases it to another letter.
-
-    Raises InputError if the model has settings that `tokenizers` lacks.
     """
     from tokenizers import Regex, decoders, normalizers, pre_tokenizers
     from tokenizers import Tokenizer as Library

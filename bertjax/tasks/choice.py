@@ -23,7 +23,6 @@ class Choice(NamedTuple):
       prompt: the beginning of the second sentence; may be "".
       choices: its possible continuations; text B is the prompt, a space and a choice.
       label: the index of the right choice; None if it is not known.
-      where: the file and line, for messages.
     """
 
     id: str

@@ -71,10 +71,7 @@ class OfTexts(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class Classification(OfTexts):
-    """The family of classification tasks; a prediction is float64 [C], the probabilities.
-
-    The id of a class is its index in `classes`.
-    """
+    """The family of classification tasks; a prediction is float64 [C], as `classes` are."""
 
     classes: tuple[str, ...]
     pairs: bool | None = None
@@ -151,10 +148,7 @@ def classification(
 
 
 def check_answers(steps: int, step_dropout: float, without_pairs: str) -> None:
-    """Checks the `ANSWERS` of a task; a bad value raises ValueError.
-
-    `without_pairs` names a task that has no classes of pairs of texts; "" if it has.
-    """
+    """Checks the `ANSWERS` of a task; `without_pairs` names one that has no pairs of texts."""
     if steps and without_pairs:
         raise ValueError(
             f"answer_steps={steps}: an answer network reads pairs of texts that have a class, and "

@@ -102,11 +102,7 @@ class Conll(Task):
         return list(self._sentences(TRAIN, known=None))
 
     def read(self, split: str) -> list[Sentence]:
-        """The sentences of a split.
-
-        Raises InputError if a line has too few or too many columns, or a tag is missing where it is
-        needed, not valid, or not in the training file.
-        """
+        """The sentences of a split; a tag must be valid, and in the training file."""
         if split == TRAIN:
             return self._training
         return list(self._sentences(split, known=frozenset(self.family.classes)))

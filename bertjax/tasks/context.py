@@ -6,10 +6,7 @@ import numpy as np
 
 
 class Window(NamedTuple):
-    """A window contains the parts start..stop-1 of a document.
-
-    `owned`, int64, ascending, has the parts whose outputs are taken from this window.
-    """
+    """The parts start..stop-1 of a document; it gives the outputs of `owned`, int64, ascending."""
 
     start: int
     stop: int

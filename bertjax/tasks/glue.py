@@ -100,10 +100,6 @@ class Glue(Task):
       answer_steps: the steps of the answer network that reads a pair of texts with a class
         (`bertjax.models.heads.answer_network`); 0: the class is predicted as that of one text.
       answer_dropout: the probability that a step of it has no part in a prediction in training.
-
-    Raises:
-      InputError: the name is not a key of `SETS`.
-      ValueError: see `check_answers`.
     """
 
     data: Free[str]

@@ -43,10 +43,7 @@ def ending(path: Path) -> str:
 
 
 def lines(folder: Path, *names: str) -> Iterator[str]:
-    r"""Yields the lines of a file without "\n" or "\r\n"; no other character ends a line.
-
-    Raises InputError also if the file is damaged or a line is not UTF-8.
-    """
+    r"""Yields the lines of a UTF-8 file without "\n" or "\r\n"; nothing else ends a line."""
     path = find(folder, *names)
     for number, (_, line) in enumerate(line_files.lines(str(path), 0), start=1):
         try:

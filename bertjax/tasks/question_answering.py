@@ -33,13 +33,11 @@ class Answer(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A question about a paragraph.
+    """A question about a paragraph, the context.
 
     Attributes:
-      context: the paragraph.
       answers: the annotators' answers; training uses the first.
       impossible: whether the paragraph has no answer (SQuAD 2.0).
-      where: the question's place in its file, for messages.
     """
 
     id: str

@@ -143,12 +143,7 @@ class FileRow(NamedTuple):
 
 
 def read_rows(folder: Path, *names: str) -> Iterator[FileRow]:
-    """Yields the rows of the one file of `names` that is in `folder`; its ending tells the format.
-
-    Raises:
-      InputError: the file is missing, damaged, or has another ending; a line has more or fewer
-        columns than the first line, or is not JSON.
-    """
+    """Yields the rows of the one of `names` that is in `folder`; its ending tells the format."""
     path = official_files.find(folder, *names)
     readers = dict(zip(FORMATS, (_csv, _tsv, _jsonl, _parquet), strict=True))
     reader = readers.get(official_files.ending(path))
@@ -265,10 +260,7 @@ def looks_like_json(line: str) -> bool:
 
 
 def json_object(line: str, where: str, form: str = "an object on each line") -> dict[str, Any]:
-    """Parses a JSON object from a line; `form` is the expected form, for the message.
-
-    Raises InputError also for half a surrogate pair.
-    """
+    """Parses a JSON object from a line; `form` is the expected form, for the message."""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:

@@ -31,7 +31,7 @@ def exact_and_f1(
     """The exact match and the F1 (of words) of a prediction, each with its best one of `answers`.
 
     Args:
-      prediction: the predicted text; "" means "no answer".
+      prediction: "" means "no answer".
       unanswerable: whether the rules of SQuAD 2.0 hold, in which `answers` may be empty, and F1 is
         1 if both normalized texts are empty. Otherwise the rules of SQuAD 1.1 hold.
       normal: a text -> the text that is compared.

@@ -39,10 +39,8 @@ class Family(Protocol):
     ) -> Encoded:
         """Encodes examples for the model, with their labels if `labelled`.
 
-        A sequence has at most `max_length` tokens, with the special ones.
-
-        Raises:
-          InputError: an example cannot be used.
+        A sequence has at most `max_length` tokens, with the special ones. An example that cannot be
+        used raises InputError.
         """
 
     def decode(self, examples: Sequence[Any], encoded: Any, outputs: Outputs) -> list[Any]:
@@ -55,16 +53,12 @@ class Family(Protocol):
         """
 
     def degenerate(self, predictions: Sequence[Any], settings: Mapping[str, Any]) -> str:
-        """The reason to say that nothing was learned, such as "all are 'yes'"; "": there is none.
-
-        `settings` is the result of `Task.tune`.
-        """
+        """Why nothing was learned, such as "all are 'yes'"; "" if something was."""
 
     def parse(self, line: str, where: str) -> Any:
         """Parses an example of new text from a line of `launch/predict.py`'s input.
 
-        Raises:
-          InputError: the line has another form; the message names its place, `where`.
+        If it has another form, an InputError names its place, `where`.
         """
 
     def show(self, example: Any, prediction: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -112,9 +106,7 @@ class Task(abc.ABC):
     def read(self, split: str) -> list[Any]:
         """The examples of `TRAIN` or of one of the other splits.
 
-        Raises:
-          InputError: the file is missing or has an error; the message names file, line, field and
-            value.
+        If a file is missing or wrong, an InputError names file, line, field and value.
         """
 
     @abc.abstractmethod
@@ -125,10 +117,7 @@ class Task(abc.ABC):
     def score(
         self, examples: Sequence[Any], predictions: Sequence[Any], settings: Mapping[str, Any]
     ) -> dict[str, float]:
-        """The metrics of a dev split, in percent or on the scale of the task's paper.
-
-        `settings` is the result of `tune`.
-        """
+        """The metrics of a dev split, in percent or on the scale of the task's paper."""
 
     @abc.abstractmethod
     def write(

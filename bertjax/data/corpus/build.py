@@ -58,7 +58,7 @@ class ShardJob:
     Attributes:
       directory: the corpus folder, which also holds the tokenizer.
       plan: the whole plan without its shards.
-      fingerprint: a hash of plan and tokenizer, which tells whether a finished shard can be kept.
+      fingerprint: a hash of plan and tokenizer; a finished shard with the same is kept.
     """
 
     directory: str

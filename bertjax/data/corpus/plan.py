@@ -31,9 +31,7 @@ _MANY_DOCUMENTS = 10_000
 class PlannedShard:
     """The ranges of one shard. They all belong to `source`, an index into the plan's sources.
 
-    Attributes:
-      verdicts: the file that says which of its documents are removed
-        (`bertjax.data.corpus.cleaning`); "" if none is.
+    `verdicts` is the file that says which documents are removed; "" if none is.
     """
 
     source: int
@@ -75,10 +73,7 @@ class Plan:
 
     @property
     def identity(self) -> str:
-        """A hash of all settings that a shard depends on: if it changes, no shard is reused.
-
-        The mixing weights are not part of it.
-        """
+        """A hash of all settings that a shard depends on; the mixing weights are none of them."""
         specs = [spec for spec, _ in self.sources]
         parts = [
             (number, shard.source, Path(part.path).name, part.start, part.stop, part.size)
@@ -128,11 +123,7 @@ def make_plan(
     skip: Skip = Skip.NOTHING,
     filters: str = "",
 ) -> Plan:
-    """Cuts the sources, (spec, weight) each, into shards.
-
-    Raises:
-      InputError: a source is missing or empty.
-    """
+    """Cuts the sources, (spec, weight) each, into shards."""
     installed_docs = Path(installed_docs)
     extents = [open_source(spec, installed_docs).extents() for spec, _ in sources]
     target = shard_size(sum(extent.size for source in extents for extent in source))

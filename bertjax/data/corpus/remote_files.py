@@ -95,13 +95,7 @@ def find_remote(pattern: str) -> list[RemoteFile]:
 
 
 def open_remote(name: str, buffering: int = -1) -> IO[bytes]:
-    """Opens one file for reading bytes, from any place of it.
-
-    With `buffering` 0, exactly the bytes that are read are asked for; else blocks are.
-
-    Raises:
-      InputError: as in `find_remote`, also while it is read; or the file is missing.
-    """
+    """Opens one file for reading bytes, from any place of it, in blocks unless `buffering` is 0."""
     reader = _Reader(name)
     return cast(IO[bytes], io.BufferedReader(reader, _BLOCK) if buffering else reader)
 

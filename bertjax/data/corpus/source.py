@@ -68,10 +68,7 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def extents(self) -> list[Extent]:
-        """The files (or data set) of the source, in order; tfds may download it first.
-
-        Raises InputError if nothing matches, or a file is not of this kind.
-        """
+        """The files (or data set) of the source, in order; tfds may download it first."""
 
     @abc.abstractmethod
     def documents(self, part: Range, skip: Skip = Skip.NOTHING) -> Iterator[Document | None]:

@@ -64,10 +64,7 @@ def parse_sources(specs: list[str]) -> list[tuple[str, float | None]]:
 
 
 def open_source(spec: str, installed_docs: Path) -> Source:
-    """Opens the source that `spec` names: as at the top of this file, without a weight.
-
-    `installed_docs` is the text file that `installed-docs` was written to.
-    """
+    """Opens the source that `spec` names; `installed_docs` is that source as a file."""
     _, spec = split_language(spec)
     if spec == INSTALLED_DOCS:
         return _Text(glob.escape(str(installed_docs)))

@@ -23,10 +23,7 @@ from bertjax.text.tokenizer import Tokenizer
 
 
 def open_tokenizer(corpus: str) -> Tokenizer:
-    """Opens the tokenizer that a corpus, DIR or DIR@WEIGHT, was prepared with.
-
-    Raises InputError if the folder is missing, or has no tokenizer in it.
-    """
+    """Opens the tokenizer that a corpus, DIR or DIR@WEIGHT, was prepared with."""
     name, _ = split_weight(corpus)
     if not checked_path(name).is_dir():
         raise InputError(

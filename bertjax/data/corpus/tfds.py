@@ -21,10 +21,7 @@ class Records(Protocol):
 
 
 def prepare(name: str, split: str, features: Collection[str] = ()) -> Any:
-    """Returns the builder of a data set, such as "glue/mrpc"; downloads what this machine lacks.
-
-    Raises InputError if the data set is unknown, or lacks the split or one of `features`.
-    """
+    """Returns the builder of a data set, such as "glue/mrpc"; downloads what this machine lacks."""
     builder = _downloaded(name)
     splits = builder.info.splits
     if split not in splits:

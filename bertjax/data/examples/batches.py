@@ -57,11 +57,7 @@ class ExampleSpec:
 
 
 class Examples:
-    """The batches of one stream over a token store.
-
-    Raises:
-      InputError: the store cannot give such examples, or another tokenizer made it.
-    """
+    """The batches of one stream over a token store that this tokenizer made."""
 
     def __init__(self, store: TokenStore, tokenizer: Tokenizer, spec: ExampleSpec):
         if store.tokenizer_identity != tokenizer.identity:

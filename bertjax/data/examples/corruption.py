@@ -102,10 +102,7 @@ class HiddenTokens(MaskedTokens):
 
 @dataclasses.dataclass(frozen=True)
 class NextTokens:
-    """Nothing is masked; every token is predicted from those before it (Table 5, "LTR").
-
-    The first token of a packed document is not: another document is before it.
-    """
+    """Every token is predicted from those before it in its document (Table 5, "LTR")."""
 
     has_fixed_masks: ClassVar[bool] = False
     fields: ClassVar[Mapping[str, Field]] = {

@@ -23,10 +23,7 @@ def _hash(name: str) -> np.uint64:
 
 
 class Draws:
-    """The draws of one (seed, stream).
-
-    A stream is a use of the draws ("phase 0", "heldout", ...); each name gives different draws.
-    """
+    """The draws of one (seed, stream): a stream is a use of them ("phase 0", "heldout")."""
 
     def __init__(self, seed: int, stream: str):
         self._key = _mix(np.array([seed], np.uint64) * _GOLDEN + _hash(stream))

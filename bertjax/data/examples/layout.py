@@ -63,10 +63,7 @@ class TextLayout(Protocol):
         """Whether each epoch has the same rows."""
 
     def open(self, store: TokenStore, spec: RowSpec) -> Callable[[np.ndarray], LaidOut]:
-        """Returns a function for the text of a store: indices of examples, int64 [R] -> their rows.
-
-        Raises InputError if the store cannot give such text.
-        """
+        """Returns a function for the text of a store: indices, int64 [R] -> their rows."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,10 +130,7 @@ class SpanRows:
         return LaidOut(arrays, lengths)
 
     def placed(self, spans: TextSpans) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The token ids [R, S], where B begins in each row, and the rows' lengths [R].
-
-        Without B, it begins after the row's last token.
-        """
+        """The token ids [R, S], the start of B or the end (without B) [R], the lengths [R]."""
         rows = len(spans.a_start)
         ids = np.full((rows, self.length), self.tokenizer.pad_id, np.int32)
         flat, begin = ids.reshape(-1), np.arange(rows) * self.length

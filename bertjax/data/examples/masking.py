@@ -56,10 +56,7 @@ class MaskingRule:
             )
 
     def width(self, length: int) -> int:
-        """P, the most predicted positions of a sequence: 20 of 128 tokens, 77 of 512.
-
-        Raises ValueError if the rate predicts less than half a token.
-        """
+        """P, the most predicted positions of a sequence: 20 of 128 tokens, 77 of 512."""
         if length * self.rate < 0.5:
             raise ValueError(
                 f"masking rate={self.rate} predicts no token in length={length}: "
@@ -200,10 +197,7 @@ def inside_words(
     continues_word: np.ndarray,
     word_links: np.ndarray | None,
 ) -> np.ndarray:
-    """Whether each token of `ids` [R, S] continues the word of the token before it, bool [R, S].
-
-    `maskable` is False for special tokens, which are in no word.
-    """
+    """Whether each token of `ids` continues the word of the token before it, bool [R, S]."""
     continues = continues_word.take(ids) & maskable
     continues[:, 1:] &= maskable[:, :-1]
     if word_links is not None:

@@ -14,8 +14,6 @@ class Mixture:
     Every block has the same random pattern, in which each source has its share, rounded to a
     multiple of 1/4096. So the rank of an example within its source follows from the example's index
     alone, and a source is read in its own order, without repetition, in any mixture.
-
-    Raises InputError if a share is so small that a block has no example of the source.
     """
 
     def __init__(self, shares: np.ndarray, draws: Draws):

@@ -34,10 +34,8 @@ def pack(counts: np.ndarray) -> list[Composition]:
     """Packs pieces into rows by their lengths: the longest first, each where it fits best.
 
     Rows of equal content are treated together, so the time depends on the lengths, and not on the
-    number of pieces.
-
-    Args:
-      counts: int [S + 1], how many pieces have each length from 0 to S, the length of a row.
+    number of pieces. `counts`, int [S + 1], says how many pieces have each length from 0 to S, that
+    of a row.
     """
     size = len(counts) - 1
     packed: dict[int, list[Composition]] = {}  # by the free places of a row
@@ -82,11 +80,9 @@ class Pieces(NamedTuple):
 
 
 class RowPacker:
-    """Finds the pieces in any row of one stream; each source has rows of its own.
+    """Finds the pieces, each with `specials` special tokens, in any row of one stream.
 
-    Args:
-      length: S, the length of a row.
-      specials: the special tokens of each piece.
+    Each source has rows of its own.
     """
 
     def __init__(self, store: TokenStore, *, length: int, specials: int, draws: Draws):

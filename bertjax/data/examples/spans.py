@@ -43,9 +43,6 @@ class SpanSampler:
       pairs: whether examples have spans A and B, or only a span A.
       short_probability: the share of examples whose intended length is random in [2, room] instead
         of `room` ("short_seq_prob" of the reference), so that the model also sees short input.
-
-    Raises:
-      InputError: pairs are wanted, but a source has a single document.
     """
 
     def __init__(

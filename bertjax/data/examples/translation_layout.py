@@ -48,10 +48,7 @@ class TranslationLayout:
 
 
 class TranslationRows:
-    """The rows of a `TranslationLayout` over a store; `spans` and `pairs` make each kind of rows.
-
-    Raises InputError if the language of a source has no id.
-    """
+    """The rows of a `TranslationLayout`; `spans` and `pairs` make those of either kind."""
 
     def __init__(
         self,

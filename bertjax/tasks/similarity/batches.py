@@ -48,7 +48,6 @@ class Mixed:
     Args:
       shares: the share of each source in the batches; they sum to 1.
       texts: the number of all texts.
-      batch_size: B.
       apart: whether each batch is of one source; otherwise its rows are mixed.
     """
 
@@ -228,10 +227,7 @@ class Batches:
 
 
 class JoinedBatches:
-    """The same for rerankers, which read a query and a passage as one sequence of at most `length`.
-
-    `ids` are those of each text, without special tokens.
-    """
+    """The same for rerankers, which read a query and a passage as one sequence."""
 
     def __init__(
         self,

@@ -4,10 +4,7 @@ import numpy as np
 
 
 def triplet_accuracy(positive: np.ndarray, negative: np.ndarray) -> float:
-    """The share of triplets whose positive text is nearer than the negative one; ties count half.
-
-    Both arrays [N] have the similarity of each anchor and that text.
-    """
+    """The percentage of triplets whose positive text is the nearer one; ties count half."""
     return 100 * float(np.mean((positive > negative) + 0.5 * (positive == negative)))
 
 

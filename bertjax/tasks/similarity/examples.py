@@ -111,11 +111,7 @@ def read_examples(
 ) -> Examples:
     """The training examples of a source (see the top of this file), whose texts `texts` gets.
 
-    `problem_of` says why scores cannot be learned.
-
-    Raises:
-      InputError: a file is missing, or has an error; a text is empty; a score is no number, or has
-        a problem; there is nothing to compare.
+    `problem_of` says why scores cannot be learned, which raises InputError.
     """
     made, _, source = spec.partition(":")
     if made in _MADE:

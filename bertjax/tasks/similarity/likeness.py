@@ -66,12 +66,7 @@ FORMATS = {
 
 
 def read_pairs(source: str) -> list[ScoredPair]:
-    """Reads the pairs of a file, in order; `source` is FILE or FORMAT:FILE.
-
-    Raises:
-      InputError: the file is missing or damaged; it has no row, or lacks a column; a row has too
-        many or too few columns; a text is empty; a score is not a finite number.
-    """
+    """Reads the pairs of a file, in order; `source` is FILE or FORMAT:FILE."""
     name, _, rest = source.partition(":")
     published = name in FORMATS and bool(rest)
     path, form = Path(rest if published else source), FORMATS[name] if published else _TABLE

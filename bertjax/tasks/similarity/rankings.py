@@ -35,12 +35,7 @@ _Measure = Callable[[np.ndarray, np.ndarray, int | None], float]
 
 
 class RankingScores(NamedTuple):
-    """Scores in percent.
-
-    Attributes:
-      mean: metric -> the mean over all judged queries.
-      by_query: query id -> metric -> score.
-    """
+    """Scores in percent: the mean of each metric over all judged queries, and those by query id."""
 
     mean: dict[str, float]
     by_query: dict[str, dict[str, float]]

@@ -53,10 +53,8 @@ class RetrievalSet:
 def read_retrieval(source: str) -> RetrievalSet:
     """Reads a collection, FOLDER or FOLDER:SPLIT; SPLIT names the file of judgements ("test").
 
-    Raises:
-      InputError: a file is missing, damaged or has malformed rows; an id occurs twice; a query has
-        no text; a grade is not a whole number; a judgement names an unknown query, or contradicts
-        an earlier one; there is no judgement, or none of a document that is there.
+    An InputError tells what is wrong, as an id that occurs twice, or a judgement that contradicts
+    another or names an unknown query.
     """
     folder, split = _folder_and_split(source)
     documents = {name: _document(row) for name, row in _by_id(folder, *_DOCUMENTS)}
