@@ -76,11 +76,7 @@ def choose_rows(
 
 
 class Epochs:
-    """The batches of training: an epoch has each example once, in a random order.
-
-    Only the last batch of an epoch may be smaller. `rows` is the most examples of a part of a
-    batch.
-    """
+    """The batches of training: an epoch has each example once, in a random order."""
 
     def __init__(
         self,

@@ -43,11 +43,7 @@ class TextPair(NamedTuple):
 
 
 class OfTexts(abc.ABC):
-    """What families of one or two texts share.
-
-    Attributes:
-      pairs: whether it learned from pairs of texts; None if the model's files do not say it.
-    """
+    """What families of one or two texts share; `pairs` is None if it is not known."""
 
     fields: ClassVar[tuple[str, ...]] = ("text", "text_b")
     pairs: bool | None

@@ -17,10 +17,7 @@ _USUAL = 0.5  # the threshold of a class that has none
 
 @dataclasses.dataclass(frozen=True)
 class MultiLabel(OfTexts):
-    """The family of multi-label tasks; a prediction is float64 [C], a probability for each class.
-
-    The labels of a text are the classes whose probabilities are above their thresholds.
-    """
+    """The family of multi-label tasks; a prediction is float64 [C], a probability per class."""
 
     classes: tuple[str, ...]
     pairs: bool | None = None

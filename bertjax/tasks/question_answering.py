@@ -33,12 +33,7 @@ class Answer(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A question about a paragraph, the context.
-
-    Attributes:
-      answers: the annotators' answers; training uses the first.
-      impossible: whether the paragraph has no answer (SQuAD 2.0).
-    """
+    """A question about a paragraph; training uses the first of the annotators' answers."""
 
     id: str
     question: str

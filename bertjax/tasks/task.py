@@ -37,11 +37,7 @@ class Family(Protocol):
     def encode(
         self, examples: Sequence[Any], tokenizer: Tokenizer, max_length: int, *, labelled: bool
     ) -> Encoded:
-        """Encodes examples for the model, with their labels if `labelled`.
-
-        A sequence has at most `max_length` tokens, with the special ones. An example that cannot be
-        used raises InputError.
-        """
+        """Encodes examples, with labels if `labelled`, in at most `max_length` tokens each."""
 
     def decode(self, examples: Sequence[Any], encoded: Any, outputs: Outputs) -> list[Any]:
         """Makes a prediction for each example; `encoded` is the result of `encode`."""
@@ -56,10 +52,7 @@ class Family(Protocol):
         """Why nothing was learned, such as "all are 'yes'"; "" if something was."""
 
     def parse(self, line: str, where: str) -> Any:
-        """Parses an example of new text from a line of `launch/predict.py`'s input.
-
-        If it has another form, an InputError names its place, `where`.
-        """
+        """Parses a line of `launch/predict.py`'s input; an InputError names its place, `where`."""
 
     def show(self, example: Any, prediction: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
         """The prediction on new text as JSON: labels, probabilities, spans or tags."""

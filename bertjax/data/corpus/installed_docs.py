@@ -23,10 +23,7 @@ _NOT_DOCUMENTATION = {"test", "tests", "testing", "idlelib", "lib2to3", "__pycac
 
 
 def write_installed_docs(path: str | os.PathLike, workers: int) -> None:
-    """Writes the documentation of this installation as a text file for `text:` sources.
-
-    The same installation always gives the same bytes. Equal documents are written once.
-    """
+    """Writes this installation's documentation for `text:` sources: always the same bytes."""
     seen: set[bytes] = set()
     skipped = 0
     files = _python_files()

@@ -29,10 +29,7 @@ _MANY_DOCUMENTS = 10_000
 
 @dataclasses.dataclass(frozen=True)
 class PlannedShard:
-    """The ranges of one shard. They all belong to `source`, an index into the plan's sources.
-
-    `verdicts` is the file that says which documents are removed; "" if none is.
-    """
+    """The ranges of one shard, all of source number `source`; the file of its verdicts, or ""."""
 
     source: int
     ranges: tuple[Range, ...]
@@ -144,10 +141,7 @@ def make_plan(
 
 
 def check_documents(plan: Plan) -> None:
-    """Checks before all work that the sources have a document for each split.
-
-    It reads until each split has one, but at most `_MANY_DOCUMENTS`; with so many it is content.
-    """
+    """Checks that each split has a document, by reading at most `_MANY_DOCUMENTS` of them."""
     documents, hashes = dict.fromkeys(SPLITS, 0), set()
     found = filter(None, chain.from_iterable(map(plan.documents, plan.shards)))
     for document in islice(found, _MANY_DOCUMENTS):

@@ -68,11 +68,7 @@ class TextLayout(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class SpanLayout:
-    """A span of text and padding, or two spans in pairs, in the tokenizer's template.
-
-    Attributes:
-      pairs: B follows A, or is of another document; the label says which.
-    """
+    """A span of text and padding, or a pair of spans and its label, in the tokenizer's template."""
 
     pairs: bool
     has_short_rows: ClassVar[bool] = True

@@ -80,10 +80,7 @@ class Pieces(NamedTuple):
 
 
 class RowPacker:
-    """Finds the pieces, each with `specials` special tokens, in any row of one stream.
-
-    Each source has rows of its own.
-    """
+    """Finds the pieces in any row of one stream; each source has rows of its own."""
 
     def __init__(self, store: TokenStore, *, length: int, specials: int, draws: Draws):
         self._room, self._draws = length - specials, draws

@@ -110,10 +110,7 @@ class PairSampler:
         self._end_document = np.array([s.last_document_exclusive for s in store.sources])
 
     def spans(self, index: np.ndarray) -> TextSpans:
-        """The beginnings of both texts of examples `index`, int64 [R], cut so that both fit.
-
-        A text may take what the other leaves, and half of the room always.
-        """
+        """The texts of examples `index` [R]; each may have half of the room, or what is left."""
         source, rank = self._mixture.locate(index)
         first = self._first_document[source]
         count = self._end_document[source] - first

@@ -109,10 +109,7 @@ Problem = Callable[[Sequence[float]], str]  # of the scores of a query's passage
 def read_examples(
     spec: str, columns: Columns, texts: Texts, problem_of: Problem = lambda scores: ""
 ) -> Examples:
-    """The training examples of a source (see the top of this file), whose texts `texts` gets.
-
-    `problem_of` says why scores cannot be learned, which raises InputError.
-    """
+    """The training examples of a source, whose texts `texts` gets; `problem_of` judges scores."""
     made, _, source = spec.partition(":")
     if made in _MADE:
         rows = (Example(a, (b,)) for a, b in _made(made, source))

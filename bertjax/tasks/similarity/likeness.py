@@ -27,12 +27,7 @@ from bertjax.tasks.rows import FileRow, read_rows
 
 
 class ScoredPair(NamedTuple):
-    """Two texts, and how alike they are.
-
-    Attributes:
-      score: the gold number; its scale is that of the data set.
-      source: where the pair comes from; "" if the file does not say it.
-    """
+    """Two texts, their gold number on the data set's scale, and their source (or "")."""
 
     text: str
     text_b: str

@@ -51,11 +51,7 @@ class RetrievalSet:
 
 
 def read_retrieval(source: str) -> RetrievalSet:
-    """Reads a collection, FOLDER or FOLDER:SPLIT; SPLIT names the file of judgements ("test").
-
-    An InputError tells what is wrong, as an id that occurs twice, or a judgement that contradicts
-    another or names an unknown query.
-    """
+    """Reads a collection, FOLDER or FOLDER:SPLIT; SPLIT is "test" if it is missing."""
     folder, split = _folder_and_split(source)
     documents = {name: _document(row) for name, row in _by_id(folder, *_DOCUMENTS)}
     queries = {name: row.text("text").strip() for name, row in _by_id(folder, *_QUERIES)}
