@@ -104,8 +104,7 @@ PIECES = dict[str, int]  # added_tokens.json, vocab.json
 def read_config(path: Path, family: EncoderFamily | None = None) -> dict[str, Any] | None:
     """Reads and checks a config.json, or a bert_config.json; returns None without the file.
 
-    Without a `family`, only the fields of every model are checked. A number outside its limits
-    raises InputError, as all that is wrong.
+    Without a `family`, only the fields of every model are checked.
     """
     of_model = {name: kind | None for name, kind in _OF_MODEL.items()}
     fields = PUBLISHED[family.name].config.types(family.spec) if family else {}
