@@ -46,11 +46,12 @@ _OF_GIVEN_WEIGHTS = dict(
 
 
 def section(settings: Any, without: Sequence[str] = (), **values: Any) -> dict[str, Any]:
-    """A section of a config.
+    """A section of a config, with the dataclass's defaults that are switches, numbers and texts.
+
+    So are tuples of these. Sections within it are empty.
 
     Args:
-      settings: the dataclass of the section, or one with other defaults. The section gets those of
-        its defaults that are switches, numbers and texts, or several. Sections within it are empty.
+      settings: the dataclass of the section, or one with other defaults.
       without: the fields to leave out.
       values: the values that replace defaults.
     """
@@ -164,11 +165,7 @@ def place_on_pod(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict
 def similarity_config(loss: str = "ranking") -> ml_collections.ConfigDict:
     """Contrastive training of a model of vectors, by sentence-transformers' usual recipe.
 
-    Args:
-      loss: a key of `bertjax.objectives.similarity_losses.LOSSES`.
-
-    Raises:
-      InputError: there is no such loss.
+    `loss` is a key of `bertjax.objectives.similarity_losses.LOSSES`.
     """
     if loss not in LOSSES:
         raise InputError(f"{loss!r} is no loss: take one of {', '.join(LOSSES)}")

@@ -56,22 +56,22 @@ class TextModel:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """See above."""
+        """Its vocabulary."""
         return self._pretrained.tokenizer
 
     @property
     def spec(self) -> EncoderSpec:
-        """See above."""
+        """Its sizes."""
         return self._pretrained.spec
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """See above."""
+        """The names of a classifier's classes."""
         return self._pretrained.classes
 
     @property
     def params(self) -> Params:
-        """See above."""
+        """Its parameters, nested dicts of float32 numpy arrays."""
         found, parts = self._pretrained.params, self._pretrained.parts
         return {part: found[part] for part in parts if part in found}
 
@@ -88,8 +88,7 @@ class TextModel:
         Args:
           features: "mean", "max", "cls" or "last" for a vector of each text; "tokens", "words" or
             "first_pieces" for several. None: as the model has learned, or else "mean".
-          options: the other fields of `bertjax.inference.features.compute.Options`: layers,
-          normalize, ...
+          options: other fields of `bertjax.inference.features.compute.Options`: layers, ...
 
         Returns:
           float32 [N, W] for a vector of each text; else for each text float32 [its vectors, W].
@@ -127,7 +126,7 @@ class TextModel:
         top_p: float = 1.0,
         seed: int = 0,
     ) -> list[str]:
-        """The texts with their continuations: see `bertjax.inference.generate.complete`.
+        """The texts with their continuations, as `bertjax.inference.generate.complete` makes them.
 
         Raises:
           InputError: a model that does not read left to right, a number that does not fit, or a
@@ -156,8 +155,8 @@ class TextModel:
         """The log-probability of each text in nats, float64 [N].
 
         Args:
-          masking: how a masked LM is asked, "token" or "word": see
-          `bertjax.inference.likelihood.log_likelihoods`.
+          masking: how a masked LM is asked, "token" or "word"
+            (`bertjax.inference.likelihood.log_likelihoods`).
 
         Raises:
           InputError: a model that predicts no tokens, or a text without one or with too many.

@@ -42,7 +42,6 @@ def model_card(
     """The text of a card.
 
     Args:
-      name: the model's name.
       recipe: how it was trained, with a line for each key; empty if that is not known.
       figures: the measured values: the title of each table -> its names and values.
     """

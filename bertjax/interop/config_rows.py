@@ -71,11 +71,7 @@ class ConfigRows(NamedTuple):
         return types
 
     def read(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields of the spec that a config.json decides; its fields have their types.
-
-        Raises:
-          ValueError: a model that the family does not compute.
-        """
+        """The fields of the spec that a config.json decides; ValueError for another model."""
         self._check_there()
         check_wanted(config, self.wanted)
         given = {**self.absent, **config}
@@ -89,9 +85,8 @@ class ConfigRows(NamedTuple):
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
         """The fields of config.json for a spec.
 
-        Raises:
-          ValueError: transformers has no such model: one of its rows says so; or a field that no
-            row has is not the default.
+        Raises ValueError if transformers has no such model: a row says so, or a field that no row
+        has is not the default.
         """
         self._check_there()
         carried = {*how_computed(spec), *self.lost, *(ours for _, ours, *_ in self.rows)}
@@ -133,8 +128,8 @@ def check_value(spec: EncoderSpec, field: str, wanted: Any, title: str = "") -> 
 
 # ----------------------------------------------------------------------------- operations
 
-# transformers' names of activations -> `hidden_act` of a spec. "gelu_new" and "gelu_pytorch_tanh"
-# are one function, and so are "silu" and "swish".
+# transformers' names of activations -> `hidden_act` of a spec. "gelu_new" is "gelu_pytorch_tanh",
+# and "silu" is "swish".
 ACTIVATIONS = {
     **{"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"},
     **{"silu": "silu", "swish": "silu"},
@@ -143,12 +138,7 @@ WRITTEN_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "silu":
 
 
 def activation(names: Mapping[str, str], written: Mapping[str, str]) -> Operation:
-    """The operation of a field that names an activation.
-
-    Args:
-      names: those in config.json -> `hidden_act`.
-      written: `hidden_act` -> the name that is written.
-    """
+    """The operation of an activation: name there -> `hidden_act`, and what is written."""
 
     def read(field: str, config: Mapping[str, Any]) -> str:
         if (name := config[field]) not in names:

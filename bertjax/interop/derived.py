@@ -14,14 +14,9 @@ from bertjax.models.encoders.registry import ENCODERS
 
 
 def with_layers(given: Pretrained, layers: Sequence[int]) -> Pretrained:
-    """The model with some of its layers, in this order (DistilBERT, section 3).
+    """The model with some of its layers, by number from 0, in this order (DistilBERT, section 3).
 
-    Args:
-      layers: their numbers, from 0.
-
-    Raises:
-      InputError: there is no such layer, or it is of another kind than its new place, or has other
-        parameters than the one whose place it takes.
+    A layer must be of the same kind as its new place, and have the same parameters.
     """
     name, count = given.family.name, given.spec.num_hidden_layers
     stack = given.params[name]["encoder"]
@@ -53,9 +48,8 @@ def with_layers(given: Pretrained, layers: Sequence[int]) -> Pretrained:
 def as_family(given: Pretrained, name: str) -> Pretrained:
     """The weights as those of another family, such as a DistilBERT's of a BERT.
 
-    Returns:
-      A model of the family `name`, if all its parameters are among the given ones, under the same
-      names and of the same shapes; otherwise `given`.
+    That is a model of the family `name`, if all its parameters are among the given ones, under the
+    same names and of the same shapes; otherwise `given`.
     """
     if name == given.family.name:
         return given

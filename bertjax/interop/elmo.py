@@ -21,15 +21,7 @@ _CURE = "take the options that the weights were trained with"
 
 
 def read_elmo(folder: Path, origin: str) -> Pretrained:
-    """Reads a folder with one file *options.json and one *weights.hdf5.
-
-    Args:
-      origin: what the user calls the folder, for messages.
-
-    Raises:
-      InputError: a file is missing or damaged; an array is missing, or of another shape than the
-        options say; a model that is not computed here; h5py is not installed.
-    """
+    """Reads a folder with one file *options.json and one *weights.hdf5."""
     h5py = import_h5py(origin)
     options = _only(folder, _OPTIONS, origin)
     try:
@@ -61,14 +53,7 @@ def read_elmo(folder: Path, origin: str) -> Pretrained:
 
 
 def write_elmo(pretrained: Pretrained, folder: Path) -> None:
-    """Writes an ELMo, for bilm-tf, AllenNLP and `read_elmo`.
-
-    Args:
-      folder: an empty one.
-
-    Raises:
-      InputError: the model is no ELMo; h5py is not installed.
-    """
+    """Writes an ELMo into an empty folder, for bilm-tf, AllenNLP and `read_elmo`."""
     spec, origin = pretrained.spec, pretrained.origin
     if not isinstance(spec, ElmoSpec):
         raise InputError(f"{origin}: {pretrained.class_name}: only an ELMo has such files")
@@ -81,11 +66,7 @@ def write_elmo(pretrained: Pretrained, folder: Path) -> None:
 
 
 def import_h5py(origin: str) -> ModuleType:
-    """The library h5py.
-
-    Raises:
-      InputError: it is not installed.
-    """
+    """The library h5py; InputError if it is not installed."""
     try:
         import h5py
     except ImportError as error:

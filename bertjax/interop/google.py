@@ -48,10 +48,6 @@ def read_release(path: Path, origin: str) -> Pretrained:
       path: a folder with one checkpoint, or a checkpoint by its name without ".index"
         ("FOLDER/model.ckpt-1000"); bert_config.json and vocab.txt lie in the same folder.
       origin: what the user calls it, for messages.
-
-    Raises:
-      InputError: a file that is missing or damaged, another kind of model, a variable of the
-        encoder that is missing, of another shape, or too many; no TensorFlow.
     """
     checkpoint = _checkpoint(path, origin)
     spec = _spec(checkpoint.parent, origin)

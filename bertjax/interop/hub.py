@@ -11,11 +11,7 @@ _FILES = ("*.json", "*.safetensors", "vocab.txt", "merges.txt", "*.model")
 
 
 def model_folder(name: str) -> Path:
-    """The folder of that name, or the folder of the hub's model, which is downloaded if necessary.
-
-    Raises:
-      InputError: neither exists, or the download fails.
-    """
+    """The folder of that name, or that of the hub's model, which is downloaded if necessary."""
     if Path(name).is_dir():
         return Path(name)
     if Path(name).is_file():
@@ -48,11 +44,7 @@ def model_folder(name: str) -> Path:
 
 
 def check_access(name: str) -> None:
-    """Checks that a model can be pushed, before there is one.
-
-    Raises:
-      InputError: no such name can be, no token is there, or the hub refuses it or does not answer.
-    """
+    """Checks that a model can be pushed, before there is one; InputError if not."""
     from huggingface_hub import HfApi, get_token
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id
@@ -71,13 +63,9 @@ def check_access(name: str) -> None:
 
 
 def push(folder: Path, name: str) -> str:
-    """Uploads a folder to the model's repository, which is made if it is not there.
+    """Uploads a folder to the model's repository, which is made if need be; gives the address.
 
-    Returns:
-      The address of the upload.
-
-    Raises:
-      InputError: the hub refuses it or does not answer; the folder stays as it is.
+    If the hub refuses it or does not answer (InputError), the folder stays as it is.
     """
     from huggingface_hub import HfApi
 
@@ -92,12 +80,7 @@ def push(folder: Path, name: str) -> str:
 
 @contextlib.contextmanager
 def _told(name: str, what: str, also: str = "") -> Iterator[None]:
-    """Converts the hub's errors in the block to an InputError.
-
-    Args:
-      what: what the hub may refuse.
-      also: is added to the message.
-    """
+    """Converts the hub's errors in the block to an InputError."""
     from huggingface_hub.errors import HfHubHTTPError, HTTPError
 
     try:

@@ -48,15 +48,9 @@ _FLOATS = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
 def read_hugging_face(
     folder: Path, origin: str, arrays: Mapping[str, np.ndarray] | None = None
 ) -> Pretrained:
-    """Reads config.json, the tokenizer, and model.safetensors (or its shards).
+    """Reads config.json, the tokenizer, and model.safetensors (or its shards), but no pickles.
 
-    Args:
-      origin: what the user calls the folder, for messages.
-      arrays: the weights, by their names; None: those of the folder.
-
-    Raises:
-      InputError: no such folder; an encoder that is not in `ENCODERS`; an array that is missing,
-        has another shape, or has no place in the encoder; weights in a pickle.
+    `origin` is what the user calls the folder. `arrays` take the place of the folder's weights.
     """
     config = read_config(folder / CONFIG_FILE)
     if config is None:
@@ -117,11 +111,7 @@ def _family(config: Mapping[str, Any], origin: str) -> EncoderFamily:
 def spec_of(
     config: Mapping[str, Any], family: EncoderFamily, origin: str, file: str = CONFIG_FILE
 ) -> EncoderSpec:
-    """The spec in a config.json, or in Google's bert_config.json (`file`).
-
-    Raises:
-      InputError: a model that the family does not compute, or values that do not fit.
-    """
+    """The spec in a config.json, or in Google's bert_config.json (`file`)."""
     try:
         return family.spec(**PUBLISHED[family.name].config.read(config))
     except ValueError as error:
@@ -224,12 +214,7 @@ def assemble(
 ) -> Pretrained:
     """Makes a model of arrays under any of Hugging Face's names; `left_out` names the unused ones.
 
-    Args:
-      kind: of `bertjax.models.encoders.kinds`.
-
-    Raises:
-      InputError: an array of the encoder that has no place in it; two arrays for one place; a value
-        that is not finite; a decoder that is not tied to the embeddings; or as `to_ours`.
+    An array of the encoder must have a place of its own in it, and finite values.
     """
     family = family_of(spec)
     theirs = names_of(spec)
@@ -282,11 +267,7 @@ def assemble(
 
 
 def part_of(name: str, family: EncoderFamily, kind: str) -> str | None:
-    """The part of a model that an array of transformers belongs to; None: no known part.
-
-    Args:
-      kind: of the model.
-    """
+    """The part of a model that an array of transformers belongs to; None: no known part."""
     return PUBLISHED[family.name].owner(name, family.name, family.heads[kind], kind)
 
 
@@ -323,16 +304,10 @@ def _without_copies(
 
 
 def write_hugging_face(pretrained: Pretrained, folder: Path) -> None:
-    """Writes what transformers' `from_pretrained` loads: configuration, weights, tokenizer.
+    """Writes what transformers' `from_pretrained` loads, into an empty folder.
 
     With vectors of texts, also what sentence-transformers loads. Such a BERT may have no pooler,
     which they do not need: then AutoModel makes a random one, and says so.
-
-    Args:
-      folder: an empty one (`bertjax.base.files.new_folder`).
-
-    Raises:
-      InputError: a part of its architecture is missing, or transformers has no such model.
     """
     pretrained.model()  # raises if a part is missing
     if not has_class(pretrained):
@@ -386,11 +361,7 @@ def has_model(spec: EncoderSpec, kind: str) -> bool:
 
 
 def fields_of(spec: EncoderSpec, origin: str) -> dict[str, Any]:
-    """The fields of config.json for a spec. `spec_of` reads them.
-
-    Raises:
-      InputError: transformers has no such model.
-    """
+    """The fields of config.json for a spec, which `spec_of` reads; InputError if there are none."""
     try:
         return names_of(spec).config.write(spec)
     except ValueError as error:
@@ -398,11 +369,7 @@ def fields_of(spec: EncoderSpec, origin: str) -> dict[str, Any]:
 
 
 def config_of(pretrained: Pretrained) -> dict[str, Any]:
-    """The config.json of a model.
-
-    Raises:
-      InputError: transformers has no such model.
-    """
+    """The config.json of a model."""
     tokenizer = pretrained.tokenizer
     roles = dict(tokenizer.roles)
     for role, other in (("bos", "cls"), ("eos", "sep")):

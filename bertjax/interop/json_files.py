@@ -104,11 +104,7 @@ PIECES = dict[str, int]  # added_tokens.json, vocab.json
 def read_config(path: Path, family: EncoderFamily | None = None) -> dict[str, Any] | None:
     """Reads and checks a config.json, or a bert_config.json; returns None without the file.
 
-    Args:
-      family: of the model; None: only the fields of every model are checked.
-
-    Raises:
-      InputError: as `read_optional`; or a number outside its limits.
+    Without a `family`, only the fields of every model are checked.
     """
     of_model = {name: kind | None for name, kind in _OF_MODEL.items()}
     fields = PUBLISHED[family.name].config.types(family.spec) if family else {}
@@ -116,15 +112,7 @@ def read_config(path: Path, family: EncoderFamily | None = None) -> dict[str, An
 
 
 def read_optional(path: Path, kind: Any, *, limited: bool = False) -> Any | None:
-    """Reads and checks a file; returns None without the file.
-
-    Args:
-      kind: one of the types above.
-      limited: see `bertjax.base.validation.parsed`.
-
-    Raises:
-      InputError: not JSON, or a field of another type.
-    """
+    """Reads and checks a file of one of the types above; returns None without the file."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:

@@ -46,11 +46,7 @@ FOLDS = "do_lowercase_and_remove_accent"  # of XLM
 
 
 def kind_of(folder: Path, library: dict[str, Any] | None) -> str | None:
-    """The kind of a folder's tokenizer; None if it is neither BPE nor unigram.
-
-    Args:
-      library: its tokenizer.json, if it has one.
-    """
+    """The kind of a folder's tokenizer; None if it is neither BPE nor unigram."""
     if library is not None:
         model = library["model"]
         if isinstance(model["vocab"], list):
@@ -65,17 +61,9 @@ def kind_of(folder: Path, library: dict[str, Any] | None) -> str | None:
 
 
 def read(named: NamedTokens, kind: str, library: dict[str, Any] | None) -> Tokenizer:
-    """Reads such a tokenizer.
+    """Reads such a tokenizer, of the kind that `kind_of` tells; without `library`, the older files.
 
     Special tokens have the roles that the folder's files say; other roles have the usual names.
-
-    Args:
-      kind: the result of `kind_of`.
-      library: the content of tokenizer.json; None: the older files are read.
-
-    Raises:
-      InputError: a damaged or missing file; a class that builds another tokenizer; settings that
-        disagree; tokens outside the vocabulary.
     """
     if library is None and _is_xlm(named):
         kind = MOSES_BPE

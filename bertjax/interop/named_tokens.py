@@ -17,12 +17,9 @@ ADDED_FILE = "added_tokens.json"
 
 @dataclasses.dataclass(frozen=True)
 class NamedTokens:
-    """The content of the two files below; a token in them is its text, or an object with settings.
+    """The content of tokenizer_config.json and special_tokens_map.json (`special`).
 
-    Attributes:
-      folder: where the files are.
-      config: tokenizer_config.json.
-      special: special_tokens_map.json.
+    A token in them is its text, or an object with settings.
     """
 
     folder: Path
@@ -31,11 +28,7 @@ class NamedTokens:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Reads the files, each of which may be absent.
-
-        Raises:
-          InputError: a damaged one.
-        """
+        """Reads the files, each of which may be absent."""
         config = read_optional(folder / CONFIG_FILE, json_files.TOKENIZER_CONFIG) or {}
         special = read_optional(folder / SPECIAL_FILE, json_files.SPECIAL_TOKENS_MAP) or {}
         return cls(folder, config, special)
@@ -57,11 +50,7 @@ class NamedTokens:
             )
 
     def by_role(self) -> dict[str, Any]:
-        """The special tokens that the files name, by role.
-
-        Raises:
-          InputError: the two files disagree.
-        """
+        """The special tokens that the files name, by role; InputError if they disagree."""
         found = {}
         for role in ROLES:
             tokens = [file.get(f"{role}_token") for file in (self.config, self.special)]

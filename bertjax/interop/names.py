@@ -30,7 +30,6 @@ class Formed(NamedTuple):
     """How an array is stored in transformers.
 
     Attributes:
-      shape: its shape there.
       transposed: whether it is stored [out, ...in] there; arrays here are [...in, ...out].
       order: the number here of each output there; (): they have one order.
     """
@@ -52,14 +51,13 @@ class Names(NamedTuple):
 
     Attributes:
       classes: kind of `bertjax.models.encoders.kinds` -> name of the class.
-      encoder: the rows of the encoder; their names stand behind `bare`.
+      encoder: the rows of the encoder; their names stand after `bare`.
       bare: the prefix of names that is missing where the encoder was saved alone.
       parts: another part, or (part, kind) if it has other names in models of that kind -> its rows.
       copies: names of arrays -> the array that each repeats, such as a decoder that is tied to the
         embeddings.
       buffers: patterns (`re.fullmatch`) of the names of arrays that are constants, not weights.
       spellings: pairs (pattern, replacement) that give an array the name of the rows (`re.sub`).
-      config: the config.json.
       last_token: whether classes of whole texts predict from the last token, as a model must that
         reads left to right. Others predict from the first.
       pads_left: whether its tokenizer puts padding before the text.
@@ -94,12 +92,9 @@ class Names(NamedTuple):
     def owner(self, name: str, encoder: str, heads: Iterable[str], kind: str) -> str | None:
         """The part that an array of transformers belongs to; None: no known part.
 
-        The longest beginning of the name decides: a row, or the module of a part's rows.
-
-        Args:
-          name: in the spelling of the rows.
-          encoder: the name of the encoder's part.
-          heads: the other parts of a model of the kind. One of them wins over others of that name.
+        The longest beginning of the name, in the spelling of the rows, decides: a row, or the
+        module of a part's rows. One of `heads`, the other parts of the kind, wins over others of
+        that name.
         """
         fits = {encoder: (len(self.bare), False)} if name.startswith(self.bare) else {}
         for part in dict.fromkeys(key if isinstance(key, str) else key[0] for key in self.parts):
@@ -116,9 +111,7 @@ class Entry(NamedTuple):
     """One array of a model of transformers, and its place in our parameters.
 
     Attributes:
-      theirs: its name in transformers.
-      shape, transposed, order: see `Formed`.
-      ours: the path of our array.
+      shape, transposed, order: those of `Formed`.
       inner: its shape here.
       part: its number among those that are stacked in one array here, such as query, key, value.
     """
@@ -184,11 +177,7 @@ def array_entries(
     """The arrays of parts of a model, in plain storage, with transformers' names of them.
 
     A part that transformers does not have, such as BERT's head for replaced tokens, has no arrays.
-
-    Args:
-      kind: the kind of the model. Another part than its own has the shape of the first kind that
-        has it.
-      num_classes: the width of the classifier, if it is among the parts.
+    A part of another kind than `kind` has the shape of the first kind that has it.
     """
     found: list[Entry] = []
     parts = tuple(parts)
@@ -233,12 +222,7 @@ def _arrays(spec: EncoderSpec, kind: str, num_classes: int) -> Arrays:
 
 
 def expand(rows: Iterable[Row], part: str, arrays: Arrays, bare: str = "") -> Iterator[Entry]:
-    """The entries of a part's rows, layer by layer.
-
-    Args:
-      arrays: those that there are, by path, as `Form` takes them.
-      bare: a prefix of their names.
-    """
+    """The entries of a part's rows, layer by layer; `arrays` by path, as `Form` takes them."""
     numbers = [int(number) for path in arrays for number in re.findall(r"_(\d+)\b", path)]
     for is_numbered, group in itertools.groupby(rows, lambda row: "{i}" in row[0]):
         some = list(group)
@@ -277,11 +261,7 @@ def _alternatives(theirs: str) -> list[str]:
 
 
 def to_ours(arrays: Mapping[str, np.ndarray], entries: list[Entry], origin: str) -> dict[str, Any]:
-    """Our parameters, nested, from their arrays by name.
-
-    Raises:
-      InputError: an array is missing, or has another shape.
-    """
+    """Our parameters, nested, from their arrays by name; InputError if one does not fit."""
     flat: dict[str, Any] = {}
     stacks: dict[str, list[np.ndarray]] = {}
     for entry in entries:

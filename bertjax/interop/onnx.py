@@ -27,17 +27,10 @@ def check_installed() -> None:
 def write(folder: Path, class_name: str, batch: Mapping[str, np.ndarray]) -> None:
     """Adds onnx/model.onnx, in float32, and onnx/model_quantized.onnx to a folder.
 
-    PyTorch writes the model of transformers; all dimensions of its inputs are free. The second file
-    has its weights in 8 bits, with a scale for each column; ONNX Runtime finds the scales of
-    activations as it runs.
-
-    Args:
-      folder: what `write_hugging_face` wrote.
-      class_name: transformers' name of its class.
-      batch: inputs of our encoder, with which the model is traced.
-
-    Raises:
-      InputError: ONNX lacks an operator of the model.
+    PyTorch writes the model of transformers, `class_name`, in a folder of `write_hugging_face`; all
+    dimensions of its inputs are free. The second file has its weights in 8 bits, with a scale for
+    each column; ONNX Runtime finds the scales of activations as it runs. `batch` has inputs of our
+    encoder, with which the model is traced.
     """
     import torch
     from onnxruntime.quantization import quantize_dynamic
@@ -87,12 +80,7 @@ def _without_warnings() -> Iterator[None]:
 def outputs(
     folder: Path, file: str, batches: Iterable[Mapping[str, np.ndarray]], names: Sequence[str]
 ) -> list[dict[str, np.ndarray]]:
-    """Computes the outputs of a file of `FILES` in ONNX Runtime, under our names, for each batch.
-
-    Args:
-      batches: inputs of our encoder.
-      names: those of our outputs that are wanted.
-    """
+    """The outputs of a file of `FILES` in ONNX Runtime, under our names, for each batch."""
     from onnxruntime import InferenceSession
 
     session = InferenceSession(str(folder / FOLDER / file), providers=["CPUExecutionProvider"])

@@ -27,11 +27,7 @@ _FIELDS = record(kind=str, encoder=str, spec=dict, bilstm=dict, classes=list[str
 
 
 def write_folder(pretrained: Pretrained, folder: Path) -> None:
-    """Writes a complete model, which `read_folder` reads.
-
-    Args:
-      folder: an empty one.
-    """
+    """Writes a complete model into an empty folder, which `read_folder` reads."""
     pretrained.tokenizer.save(folder)
     described = {
         "kind": pretrained.kind,
@@ -45,14 +41,7 @@ def write_folder(pretrained: Pretrained, folder: Path) -> None:
 
 
 def read_folder(folder: Path, origin: str) -> Pretrained:
-    """Reads a model that `write_folder` wrote.
-
-    Args:
-      origin: what the user calls the folder, for messages.
-
-    Raises:
-      InputError: a file is absent or damaged.
-    """
+    """Reads a model that `write_folder` wrote; `origin` is what the user calls the folder."""
     found, params = read_described(folder, origin, _FIELDS)
     return Pretrained(
         origin=origin,
@@ -76,15 +65,7 @@ def write_described(described: Mapping[str, Any], params: Mapping[str, Any], fol
 
 
 def read_described(folder: Path, origin: str, fields: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Reads what `write_described` wrote; parameters that had other paths then have those of now.
-
-    Args:
-      origin: see `read_folder`.
-      fields: the type of the description: see `bertjax.base.validation`.
-
-    Raises:
-      InputError: a file is absent or damaged.
-    """
+    """Reads what `write_described` wrote; parameters get the paths that they have now."""
     try:
         found = read_json(folder / MODEL_FILE, fields, cure=_CURE)
         arrays = load((folder / WEIGHTS_FILE).read_bytes())

@@ -48,11 +48,7 @@ _FIELDS = optional(
 
 
 def write_trained(pretrained: Pretrained, folder: Path) -> None:
-    """Writes a model for transformers and, if an adapter has changed it, the adapter beside it.
-
-    Raises:
-      InputError: see `write_hugging_face`.
-    """
+    """Writes a model for transformers and, if an adapter has changed it, the adapter next to it."""
     write_hugging_face(pretrained, folder)
     if pretrained.adapter:
         (folder / ADAPTER_FOLDER).mkdir()
@@ -64,12 +60,6 @@ def write_peft(pretrained: Pretrained, folder: Path) -> None:
 
     A kernel that has several matrices here and is one array there (such as Wqkv) gets the factors
     of all of them, the sum of their ranks wide; so it computes the same.
-
-    Args:
-      folder: an empty one.
-
-    Raises:
-      InputError: the model was not trained by an adapter, or transformers has no such model.
     """
     adapter = pretrained.adapter
     if adapter is None or not has_class(pretrained):
@@ -144,14 +134,9 @@ def is_peft(folder: Path) -> bool:
 
 
 def read_peft(folder: Path, origin: str, open_base: Callable[[str], Pretrained]) -> Pretrained:
-    """The model that an adapter makes of its base.
+    """The model that an adapter (LoRA of products alone) makes of its base.
 
-    Args:
-      origin: what the user calls the folder, for messages.
-      open_base: opens the weights of this name in adapter_config.json.
-
-    Raises:
-      InputError: another kind of adapter than LoRA of products; one for another model.
+    `open_base` opens the weights of the name that is in adapter_config.json.
     """
     config = read_optional(folder / ADAPTER_CONFIG, _FIELDS) or {}
     wanted = {"peft_type": "LORA", "bias": "none", "use_dora": False}

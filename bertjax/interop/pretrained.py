@@ -34,7 +34,7 @@ class LowRank:
     Attributes:
       base: the weights that were changed, as `open_model` takes them.
       identity: of these weights.
-      rank, scale: see `bertjax.training.model.Adapter`.
+      rank, scale: those of `bertjax.training.model.Adapter`.
       factors: nested as `Pretrained.params`, with two arrays (`bertjax.base.factors`) in the place
         of each kernel that was changed.
       whole: the parts that were trained without an adapter, such as a new output layer.
@@ -57,7 +57,6 @@ class Pretrained:
       kind: what it is, one of `bertjax.models.encoders.kinds`.
       spec: its sizes; unrolled layers and an unpadded vocabulary.
       params: nested float32 numpy arrays in plain storage (`bertjax.models.encoders.storage`).
-      tokenizer: the one it was trained with.
       classes: the names of a classifier's classes.
       left_out: the name of each array of the source that is not used -> the reason.
       task: what it was fine-tuned for and how it reads new text, where that is known:
@@ -173,15 +172,11 @@ class Pretrained:
             )
 
     def model(self, kind: str | None = None) -> nn.Module:
-        """The module that these weights are for.
+        """The module that these weights are for; a `VectorModel` with `embedding`.
 
-        Args:
-          kind: another kind than its own; it must have every part of it. None: its own, which is
-            a `VectorModel` with `embedding`. A permutation LM is its own masked LM: it does not see
-            the tokens that a batch has last in "order".
-
-        Raises:
-          InputError: it lacks a part, or has learned to predict tokens in another way.
+        This model must have every part of another `kind` than its own, and must have learned to
+        predict tokens in the same way (InputError). A permutation LM is its own masked LM: it does
+        not see the tokens that a batch has last in "order".
         """
         if (self.kind, kind) == (kinds.PERMUTATION_LM, kinds.MASKED_LM):
             kind = self.kind

@@ -22,11 +22,9 @@ _PAIRS, _LENGTHS, _ALIKE = 12, (8, 24, 61), 0.3
 
 
 def random_inputs(pretrained: Pretrained) -> dict[str, np.ndarray]:
-    """Makes random texts of all lengths, one of them with its padding on the unusual side.
+    """Random texts of all lengths, one with its padding on the unusual side, for the encoder.
 
-    Returns:
-      The inputs of its encoder by name, int32 [6, S], or [2, 3, S] for multiple choice; words as
-      characters are [6, S, W].
+    They are int32 [6, S], or [2, 3, S] for multiple choice; words as characters are [6, S, W].
     """
     rng = np.random.default_rng(0)
     length = min(61, pretrained.spec.max_position_embeddings)
@@ -42,11 +40,10 @@ def random_inputs(pretrained: Pretrained) -> dict[str, np.ndarray]:
 
 
 def random_pairs(pretrained: Pretrained) -> list[dict[str, np.ndarray]]:
-    """Makes batches of random texts, each beside a text that is like it, of several lengths.
+    """Batches of several lengths of random texts, each with a text that is like it.
 
-    Returns:
-      For each length the inputs of its encoder, int32 [24, S], or [8, 3, S] for multiple choice.
-      Text n + 12 has some tokens of text n, at their places.
+    A batch is int32 [24, S], or [8, 3, S] for multiple choice. Text n + 12 has some tokens of
+    text n, at their places.
     """
     rng, batches = np.random.default_rng(1), []
     for length in sorted({min(each, pretrained.spec.max_position_embeddings) for each in _LENGTHS}):
@@ -86,14 +83,7 @@ def outputs(module: nn.Module, params: Any, inputs: Mapping[str, np.ndarray]) ->
 
 
 def vectors(pretrained: Pretrained, texts: Sequence[str], *, query: bool) -> list[np.ndarray]:
-    """The vectors of texts by a model with an `embedding`.
-
-    Args:
-      query: whether the texts are queries, or passages.
-
-    Returns:
-      For each text float32 [D], or [S, D] of late interaction.
-    """
+    """The vectors of texts by a model with an `embedding`: float32 [D], or [S, D], a text."""
     embedding = pretrained.embedding
     assert embedding
     encoded = prompted(
@@ -127,15 +117,10 @@ def greatest_difference(
     inputs: Mapping[str, np.ndarray],
     dtype: str = "float32",
 ) -> float:
-    """The greatest absolute difference of two sets of outputs.
+    """The greatest absolute difference of the outputs that `wanted` names.
 
     Outputs at padding have no meaning and do not count. An output of a whole sequence does not
     count if its padding is on the unusual side, where [CLS] is otherwise.
-
-    Args:
-      wanted, found: outputs by name; those that only `found` has do not count.
-      inputs: the inputs of both models.
-      dtype: the dtype of the computation.
 
     Raises:
       RuntimeError: an output differs by more than the tolerance.
@@ -149,11 +134,7 @@ def greatest_difference(
 
 
 def difference(name: str, wanted: np.ndarray, found: np.ndarray, dtype: str = "float32") -> float:
-    """The greatest absolute difference of two arrays.
-
-    Raises:
-      RuntimeError: it is more than the tolerance, or the shapes differ.
-    """
+    """The greatest absolute difference of two arrays; RuntimeError beyond the tolerance."""
     if wanted.shape != found.shape:
         raise RuntimeError(f"the written model gives {name!r} {found.shape}, not {wanted.shape}")
     greatest = float(np.abs(wanted - found).max())
@@ -165,13 +146,8 @@ def difference(name: str, wanted: np.ndarray, found: np.ndarray, dtype: str = "f
 def decisions(name: str, output: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """Takes the choices of a user from an output: nearest texts, classes, pieces, places, an order.
 
-    Args:
-      name: that of the output.
-      output: [B, ...].
-      mask: bool [B, S], or [B, C, S]: the tokens that are no padding.
-
-    Returns:
-      Whole numbers or truth values in one dimension, of which two models may differ in some.
+    `output` is [B, ...]; `mask`, bool [B, S] or [B, C, S], is True for tokens. The result has whole
+    numbers or truth values in one dimension, of which two models may differ in some.
     """
     if name == "sequence":
         vectors = (output * mask[..., None]).sum(1)

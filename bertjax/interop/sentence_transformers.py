@@ -7,7 +7,6 @@ sparse  Transformer of logits, SpladePooling (SparseEncoder)
 late    Transformer, Dense, Normalize, perhaps MultiVectorMask (MultiVectorEncoder, PyLate)
 
 A reranker (CrossEncoder) is the Transformer alone: transformers' class with its classifier.
-
 The forms are those of sentence-transformers 6.2, and what its older versions wrote.
 """
 
@@ -80,12 +79,7 @@ ACTIVATION = "activation_fn"  # of a reranker's output
 
 
 class Modules(NamedTuple):
-    """What the modules of a folder do.
-
-    Attributes:
-      embedding: the settings of the vectors.
-      projection: of late interaction, the file with the Dense module's weight; else None.
-    """
+    """What the modules of a folder do; `projection` is the file with the Dense module's weight."""
 
     embedding: Embedding
     projection: Path | None
@@ -99,11 +93,7 @@ class _NotComputed(ValueError):
 
 
 def makes_vectors(folder: Path) -> bool:
-    """Whether vectors of texts are made of an encoder's output, by what a folder says.
-
-    Raises:
-      InputError: a file is damaged.
-    """
+    """Whether vectors of texts are made of an encoder's output, by what a folder says."""
     modules, settings = _described_modules(folder)
     return len(modules) > 1 and settings.get("model_type") != RERANKER
 
@@ -116,11 +106,7 @@ def _described_modules(folder: Path) -> tuple[list[dict[str, str]], dict[str, An
 
 
 def read_kept(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    """What a folder says to sentence-transformers alone: `bertjax.interop.pretrained.Pretrained`.
-
-    Args:
-      config: its config.json.
-    """
+    """What a folder says to sentence-transformers alone (`Pretrained.kept`)."""
     _, settings = _described_modules(folder)
     # Where the activation is: of version 6, of 4 and 5, and of those before.
     places = settings, config.get("sentence_transformers") or {}
@@ -134,13 +120,7 @@ def read_kept(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
 def read_modules(folder: Path, origin: str, tokenizer: Tokenizer, longest: int) -> Modules | None:
     """Reads what follows the encoder in a folder; None if no vectors of texts are made of it.
 
-    Args:
-      origin: what the user calls the folder, for messages.
-      tokenizer: that of the folder.
-      longest: the most tokens that the encoder takes.
-
-    Raises:
-      InputError: a module or a setting that is not computed here; a file that is missing.
+    `longest` is the most tokens that the encoder takes.
     """
     modules, settings = _described_modules(folder)
     try:
@@ -279,12 +259,10 @@ def _similarity(settings: Mapping[str, Any], kind: str) -> str:
 
 
 def _prompts(settings: Mapping[str, Any]) -> dict[str, str]:
-    """The prompts by the names that sentence-transformers looks for, or else the default.
-
-    Its version 6 takes "" where "document" is absent, and never looks for "passage".
-    """
+    """The prompts by the names that sentence-transformers looks for, or else the default."""
     prompts = settings.get("prompts") or {}
     default = prompts.get(settings.get("default_prompt_name") or "")
+    # Version 6 takes "" where "document" is absent, and never looks for "passage".
     names = {"query_prompt": ("query",), "passage_prompt": ("document", "passage", "corpus")}
     found = {
         field: next((prompts[each] for each in each_of if each in prompts), default)
@@ -337,16 +315,12 @@ def _pooling(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_modules(pretrained: Pretrained, folder: Path) -> None:
-    """Writes how a model makes its vectors, for `read_modules` and for sentence-transformers.
+    """Writes how a model makes its vectors into its folder, for sentence-transformers and here.
 
     Dense models are read by sentence-transformers from 3 on, or from 6 on if queries have another
     length than passages; sparse ones from 5 on, those of late interaction from 6 on.
 
-    Args:
-      folder: the one with the model in the form of transformers.
-
-    Raises:
-      InputError: a prompt that does not count, but in a dense model.
+    Raises InputError for a prompt that does not count, but in a dense model.
     """
     embedding, spec = pretrained.embedding, pretrained.spec
     assert embedding is not None
@@ -391,7 +365,7 @@ def _type(name: str) -> str:
 
 
 def _written(embedding: Embedding, width: int) -> list[tuple[str, dict[str, Any]]]:
-    """The modules behind the encoder, with their settings."""
+    """The modules after the encoder, with their settings."""
     if embedding.kind == SPARSE:
         return [("SpladePooling", {"pooling_strategy": "max", "activation_function": "relu"})]
     of = _INPUTS[embedding.kind]

@@ -20,15 +20,10 @@ def installed() -> bool:
 def vectors(
     folder: Path, kind: str, texts: Sequence[str], *, query: bool, prompt: str | None = None
 ) -> list[np.ndarray]:
-    """The vectors of sentence-transformers' model of that folder, in float64.
+    """The vectors of sentence-transformers' model of that folder: float64 [D], or [S, D], a text.
 
-    Args:
-      kind: of `bertjax.models.heads.embedding.KINDS`.
-      query: whether the texts are queries, or passages.
-      prompt: what stands before them; None: what the folder says.
-
-    Returns:
-      For each text [D], or [S, D] of late interaction.
+    `kind` is one of `bertjax.models.heads.embedding.KINDS`; `prompt` stands before the texts, and
+    None is what the folder says.
     """
     import sentence_transformers
 

@@ -17,7 +17,8 @@ from bertjax.text.unigram import WORD_MARK
 if TYPE_CHECKING:
     import tokenizers
 
-# The numbers of the fields in each message.
+# The numbers of the fields in each message. They have names in sentencepiece_model_pb2, but that of
+# sentencepiece 0.2.3 needs protobuf 7, and Apache Beam needs an older one.
 _PIECE, _TRAINER, _NORMALIZER = 1, 2, 3  # ModelProto
 _TEXT, _SCORE, _TYPE = 1, 2, 3  # SentencePiece
 _MODEL_TYPE, _SUFFIX = 3, 24  # TrainerSpec
@@ -38,9 +39,6 @@ def as_library(tokenizer: Tokenizer) -> "tokenizers.Tokenizer":
       drops the rest, or maps none.
     * If the model is uncased and does not fold case itself, a sigma at the end of a word is
       lower-cased as any other sigma. Python lower-cases it to another letter.
-
-    Raises:
-      InputError: the model has settings that `tokenizers` lacks.
     """
     from tokenizers import Regex, decoders, normalizers, pre_tokenizers
     from tokenizers import Tokenizer as Library
@@ -64,17 +62,9 @@ def fairseq(
 ) -> dict[str, Any]:
     """The tokenizer.json of a model with the ids of fairseq's dictionary, without added tokens.
 
-    It has the special tokens first, then the model's other pieces, and <mask> last, as in
-    transformers (`convert_slow_tokenizer.py`, XLMRobertaConverter and CamembertConverter).
-
-    Args:
-      data: the SentencePiece model.
-      origin: its name, for messages.
-      names: the names of the special tokens, by role.
-      is_camembert: whether the ids are CamemBERT's, else XLM-R's.
-
-    Raises:
-      InputError: no SentencePiece model, or one with settings that `tokenizers` lacks.
+    It has the special tokens first, by `names` of roles, then the model's other pieces, and <mask>
+    last, as in transformers (`convert_slow_tokenizer.py`, XLMRobertaConverter and
+    CamembertConverter).
     """
     from google.protobuf.message import DecodeError
 
@@ -156,10 +146,7 @@ def _unigram(tokenizer: Tokenizer, scores: list[float]) -> "tokenizers.models.Un
 
 
 def _bpe(tokenizer: Tokenizer, scores: list[float]) -> "tokenizers.models.BPE":
-    """A BPE with its merges in the order of the pieces that they make.
-
-    SentencePiece has no merges, only a score for each piece.
-    """
+    """A BPE with its merges by the scores of the pieces; SentencePiece has no merges."""
     from tokenizers.models import BPE
 
     ids = {piece: number for number, piece in enumerate(tokenizer.tokens)}
@@ -176,11 +163,7 @@ def _bpe(tokenizer: Tokenizer, scores: list[float]) -> "tokenizers.models.BPE":
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
-    """Yields (number, value) of each field of a message; a value is a whole number, or bytes.
-
-    The fields' names are in sentencepiece.sentencepiece_model_pb2, which cannot be used: in
-    sentencepiece 0.2.3 it needs protobuf 7, and Apache Beam needs an older one.
-    """
+    """Yields (number, value) of each field of a message; a value is a whole number, or bytes."""
     from google.protobuf.empty_pb2 import Empty
     from google.protobuf.unknown_fields import UnknownFieldSet
 

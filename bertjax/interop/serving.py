@@ -71,14 +71,8 @@ def write_serving(pretrained: Pretrained, folder: Path) -> float:
 
     The function takes the weights by name, as in weights.safetensors, and the inputs of the encoder
     in their order, int32 [B, S] ([B, C, S] for multiple choice), with B, C and S free. It computes
-    in the compute dtype of the spec and returns the module's outputs, in float32. What
-    was written is read back and compared.
-
-    Args:
-      folder: an empty folder (`bertjax.base.files.new_folder`).
-
-    Returns:
-      The greatest difference between the outputs of the written function and of the module.
+    in the compute dtype of the spec and returns the module's outputs, in float32. It is read back;
+    the result is the greatest difference between its outputs and the module's.
 
     Raises:
       InputError: a part of the architecture is missing; the model reads no pieces.

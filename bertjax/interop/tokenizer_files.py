@@ -75,8 +75,7 @@ def read_tokenizer(folder: str | os.PathLike) -> Tokenizer:
     tokenizer_config.json says how text is normalized (lower case, accents, Chinese characters), as
     for transformers' BertTokenizer. What it does not say is taken from tokenizer.json. Without
     either, a vocabulary with upper case is cased. If a folder has both vocab.txt and
-    tokenizer.json, they must hold the same pieces. For BPE and unigram models, see
-    `bertjax.interop.library_folder`.
+    tokenizer.json, they must hold the same pieces.
 
     Raises:
       InputError: no tokenizer there; a damaged one; another kind than BERT's WordPiece, byte-level
@@ -255,14 +254,9 @@ def write_tokenizer(
     Ids are those of `tokenizer.encode(texts, special=True)`, in the tokenizer's template.
 
     Args:
-      tokenizer: what to write.
-      folder: an existing one.
       max_length: the most tokens that the model takes; transformers truncates to it on request.
       token_types: whether the model takes token_type_ids.
       pads_left: whether transformers puts padding before the text.
-
-    Raises:
-      InputError: a SentencePiece model with settings that `tokenizers` lacks.
     """
     folder = Path(folder)
     serialized = "" if tokenizer.kind == MOSES_BPE else _serialized(tokenizer)

@@ -37,12 +37,7 @@ def hide_progress() -> None:
 
 
 def load(folder: Path, class_name: str, dtype: str, attention: str) -> Any:
-    """A folder's model of transformers, for inference.
-
-    Args:
-      class_name: transformers' name of its class.
-      dtype: of its parameters and its computation.
-      attention: transformers' name of an implementation.
+    """A folder's model of transformers, for inference; `attention` is one of its implementations.
 
     Raises:
       RuntimeError: transformers misses a weight, or finds one that it does not use.
@@ -84,14 +79,6 @@ def outputs(
     """The outputs of transformers' model of that folder, in float64, under our names.
 
     In float32 their rounding errors could be larger than ours.
-
-    Args:
-      class_name: transformers' name of its class.
-      batch: the inputs of our encoder.
-      names: those of our outputs that are wanted.
-
-    Raises:
-      RuntimeError: transformers misses a weight, or finds one that it does not use.
     """
     import torch
     import transformers

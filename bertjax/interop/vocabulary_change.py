@@ -60,8 +60,8 @@ def with_rows(
 ) -> Pretrained:
     """The same model with another tokenizer.
 
-    Args:
-      change: an array with a row for each old piece, or more -> one with a row for each new piece.
+    `change` takes an array with a row for each old piece, or more, and gives one with a row for
+    each new piece.
     """
     flat = flatten_dict(dict(given.params), sep="/")
     tables = [path for path in tables_of_pieces(given.spec) if path in flat]

@@ -90,7 +90,7 @@ def run(main: Callable[[list[str]], int | None], names: str = "") -> NoReturn:
     code 2: an `InputError`, a wrong flag, a full disk, too little memory of a device, a file that
     cannot be read or made, a --config file that is missing or not a config, an unknown
     --config.key. Any other exception is a bug and keeps its traceback. SIGTERM, SIGINT and SIGHUP
-    end it with one line (see `bertjax.base.signals`). If its output is closed (`| head`), it ends
+    end it with one line (`bertjax.base.signals`). If its output is closed (`| head`), it ends
     without a message.
     """
     end_by_signals()
@@ -230,11 +230,7 @@ def _refuse_sums(argv: Sequence[str]) -> None:
 
 
 def refuse(why: str, *names: str) -> None:
-    """Raises InputError if one of these flags is given, which would be ignored.
-
-    Args:
-      why: why they mean nothing.
-    """
+    """Raises InputError if one of these flags is given, which mean nothing, and says why."""
     for name in names:
         if flags.FLAGS[name].present:
             raise InputError(f"--{name} would be ignored, because {why}: leave it out")

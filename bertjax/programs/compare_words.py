@@ -18,20 +18,14 @@ def run(model: str, word: str, texts: Sequence[str], output: str) -> np.ndarray:
     """Prints and draws the cosines between the vectors of a word, at its first place in each text.
 
     The vectors come from the last layer. The mean over all words of all texts is subtracted: all
-    vectors have it in common, and it would make them all similar.
-
-    Args:
-      model: RUN, hf:..., or tf1:...: see `bertjax.runs.source.open_source`.
-      word: the word; adjacent punctuation and upper case do not matter.
-      texts: two or more texts.
-      output: the picture, a .png file.
+    vectors have it in common, and it would make them all similar. Adjacent punctuation and upper
+    case of words do not matter.
 
     Returns:
       The cosines, float32 [texts, texts].
 
     Raises:
-      InputError: the model is missing; a text lacks the word or is too long; the output is not a
-        .png file.
+      InputError: the model is missing; a text lacks the word or is too long.
     """
     if Path(output).suffix != ".png" or not Path(output).parent.is_dir():
         raise InputError(f"--output={output}: must be a .png file in an existing folder")

@@ -46,13 +46,9 @@ def run(
 ) -> list[Report]:
     """Compiles every phase of a config and prints what the compiler says about it.
 
-    Args:
-      config: as in `configs/`; without a corpus, the vocabulary is the paper's. In contrastive
-        training, a query has as many passages as the loss needs.
-      topology: a slice, such as "v5e:8x8".
-      document: the mean tokens of a document, if rows have several and attention by kernels leaves
-        out the blocks of other documents; 0: a row is one document.
-      json_file, image: a .json file for the figures, a .png file for a picture of them; "": none.
+    Without a corpus, the vocabulary is the paper's. In contrastive training, a query has as many
+    passages as the loss needs. With `document`, the mean tokens of a document, rows have several,
+    and attention by kernels leaves out the blocks of other documents.
 
     Raises:
       InputError: what would also stop the run: a mistake in the config, a batch that does not
@@ -85,11 +81,7 @@ def run(
 
 @contextlib.contextmanager
 def _shown(name: str, expected: int | None) -> Iterator[None]:
-    """Shows how many instructions of a phase are compiled, while the block compiles them.
-
-    Args:
-      expected: how many there will be, as in the phase before; None: it is not known.
-    """
+    """Shows how many instructions of a phase are compiled, while the block compiles them."""
     ended = threading.Event()
 
     def show() -> None:

@@ -15,15 +15,10 @@ def run(
     top_p: float = 1.0,
     seed: int = 0,
 ) -> list[str]:
-    """Prints, and returns, the texts with their continuations.
+    """Prints, and returns, the texts with their continuations, as `complete` makes them.
 
-    Args:
-      model: RUN, RUN@STEP, hf:FOLDER, hf:NAME or tf1:FOLDER; of a run with the objective "hybrid"
-        it is the part that reads left to right.
-      texts, tokens, temperature, top_p, seed: see `complete`.
-
-    Raises:
-      InputError: no such model; or as `complete`.
+    Of a run with the objective "hybrid", the model is the part that reads left to right. Raises
+    InputError also if there is no such model.
     """
     pretrained = open_model(model, kinds.CAUSAL_LM)
     completed = complete(pretrained, texts, tokens, temperature, top_p, seed)

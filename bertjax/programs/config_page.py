@@ -33,7 +33,6 @@ class Row(NamedTuple):
     """A key.
 
     Attributes:
-      key: as in --config.KEY.
       values: what it may be, in words.
       default: as Python writes it; "" of sections.
       what: its explanation.
@@ -130,7 +129,7 @@ def text(config: Config) -> str:
 
 
 def _chosen(rows: Iterator[Row], plain: Mapping[str, Any]) -> Iterator[Row]:
-    """The rows, behind each that chooses a class those of the class."""
+    """The rows, after each that chooses a class those of the class."""
     for row in rows:
         yield row
         section: Any = plain

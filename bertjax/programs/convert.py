@@ -32,7 +32,6 @@ from bertjax.tasks.multi_label import THRESHOLDS
 from bertjax.training.journal import HELDOUT, read_metrics
 from bertjax.training.model import Params
 
-# The beginnings of a target.
 HUGGING_FACE, ONNX, SERVING, ELMO, PEFT = TARGETS = "hf:", "onnx:", "stablehlo:", "elmo:", "peft:"
 
 # What a card leaves out besides the keys that do not change what is computed: it names the weights
@@ -61,19 +60,17 @@ def run(model: str, target: str, part: str = "", push: str = "") -> dict[str, fl
     """Exports a model to a folder, which is complete or absent.
 
     Args:
-      model: RUN, hf:FOLDER, hf:NAME, tf1:FOLDER or elmo:FOLDER.
       target: "hf:FOLDER", for transformers; "onnx:FOLDER", the same and files for ONNX Runtime;
         "stablehlo:FOLDER", for a server; "elmo:FOLDER", of an ELMo for bilm-tf and AllenNLP; or
         "peft:FOLDER", of the adapter alone that a run of pre-training has trained.
       part: the part of a run's model, such as "generator"; "": the one that all programs open.
-      push: a name on the Hugging Face hub to which the folder is uploaded; "": none.
+      push: a name on the Hugging Face hub to which the folder is uploaded.
 
     Returns:
       The greatest difference of outputs in each comparison, by its name; also printed.
 
     Raises:
-      InputError: no such model or target; a target that is there already, or cannot be written; the
-        hub does not take it.
+      InputError: no such model or target; a target that is there already; the hub does not take it.
       RuntimeError: what was written is not the same model.
     """
     form, colon, output = target.partition(":")
@@ -144,15 +141,7 @@ def run(model: str, target: str, part: str = "", push: str = "") -> dict[str, fl
 def _prove(
     trained: tuple[nn.Module, Params] | None, pretrained: Pretrained, again: Pretrained
 ) -> tuple[dict[str, float], dict[str, np.ndarray]]:
-    """Compares an exported model, which was read `again`, with the original.
-
-    Args:
-      trained: the module and parameters of a run, which may have scanned layers and a padded
-        vocabulary; None if the model is not of a run.
-
-    Returns:
-      The difference, by its name; and the outputs of the original for random inputs.
-    """
+    """Compares an exported model, read `again`, with the original, and returns its outputs, too."""
     given = {part: pretrained.params[part] for part in again.params}
     if not jax.tree.all(jax.tree.map(np.array_equal, again.params, given)):
         raise RuntimeError(f"{again.origin}: the weights written do not read back bit for bit")
@@ -211,12 +200,7 @@ def _prove_vectors(pretrained: Pretrained, folder: Path) -> dict[str, float]:
 
 
 def _write_onnx(pretrained: Pretrained, folder: Path) -> tuple[dict[str, float], dict[str, float]]:
-    """Adds the files of ONNX, and compares their outputs.
-
-    Returns:
-      The greatest difference of each file; and of each output the share of decisions that 8 bits
-      change, over batches of several lengths.
-    """
+    """Adds the files of ONNX; gives each one's difference, and what 8 bits change of outputs."""
     name, inputs = pretrained.class_name, proof.random_inputs(pretrained)
     if not transformers_check.knows(name):
         raise InputError(f"{pretrained.origin}: transformers has no {name}, which ONNX is made of")

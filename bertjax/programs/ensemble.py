@@ -33,14 +33,7 @@ from bertjax.tasks.task import TRAIN, Task
 
 
 class _Member(NamedTuple):
-    """A finished run of fine-tuning.
-
-    Attributes:
-      run: its folder, absolute.
-      identity: of the model.
-      trial: the name of the model's trial.
-      data: split -> the hash of its examples when the trial was run.
-    """
+    """A finished run of fine-tuning; `data` has the hash of each split when the trial was run."""
 
     run: str
     task: Task
@@ -54,11 +47,8 @@ class _Member(NamedTuple):
 def run(runs: Sequence[str], workdir: str, by: str) -> None:
     """Combines, scores and writes the predictions of runs; a finished ensemble is only printed.
 
-    Args:
-      runs: the folders of finished runs, two or more. Their encoders and vocabularies may differ.
-      workdir: ENSEMBLE: gets config.json, predictions/, resampled.json and results.json, in which
-        `trials` are the members. The models stay in the runs.
-      by: how they are combined: see `bertjax.tasks.probabilities.combined`.
+    The runs' encoders and vocabularies may differ. ENSEMBLE gets config.json, predictions/,
+    resampled.json and results.json, in which `trials` are the members. The models stay in the runs.
 
     Raises:
       InputError: runs that cannot be one model, or a folder that holds something else; it is
@@ -167,7 +157,7 @@ def _check_data(members: Sequence[_Member], data: dict[str, str], task: Task) ->
 def _finished(
     folder: Path, about: dict[str, Any], members: Sequence[_Member]
 ) -> dict[str, Any] | None:
-    """The results of an earlier command, if they and the files beside them are still valid."""
+    """The results of an earlier command, if they and the files next to them are still valid."""
     if not (folder / RESULTS_FILE).exists():
         return None
     results = read_ensemble(folder)

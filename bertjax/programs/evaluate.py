@@ -21,16 +21,12 @@ _WIDTH = 15  # of a column: "0.5312 ± 0.0156"
 
 
 def run(model: str, corpus: str | None, batches: int) -> dict[str, dict[str, float]]:
-    """Losses and accuracies at each of the run's sequence lengths.
+    """Losses and accuracies of RUN or RUN@STEP at each of its sequence lengths.
 
-    Args:
-      model: RUN, or RUN@STEP.
-      corpus: a corpus made with the same vocabulary; None for the run's own.
-      batches: held-out batches at each length.
+    The corpus is made with the same vocabulary; None for the run's own.
 
     Returns:
-      {"128": {"mlm_loss": ...}, ...}: also printed, and written to RUN/evaluation.json. See
-      `Evaluator.evaluate`.
+      {"128": {"mlm_loss": ...}, ...}: also printed, and written to RUN/evaluation.json.
 
     Raises:
       InputError: no such run, a corpus of another tokenizer, or too many batches.

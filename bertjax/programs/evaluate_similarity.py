@@ -11,11 +11,8 @@ from bertjax.tasks.similarity.examples import Columns
 def run(model: str, on: str, output: str | None) -> dict[str, dict[str, float]]:
     """Prints a line for each data set, and the mean of the headlines if there are several.
 
-    Args:
-      model: RUN, hf:FOLDER, hf:NAME or tf1:FOLDER. A model that has not learned to make vectors
-        gives the mean of its tokens.
-      on: data sets as of `bertjax.runs.contrastive.evaluation`, with commas between.
-      output: a JSON file of all scores, or None.
+    A model that has not learned to make vectors gives the mean of its tokens. `on` has the data
+    sets of `bertjax.runs.contrastive.evaluation`, with commas between.
 
     Returns:
       {data set: {metric: score}}, in percent.

@@ -16,12 +16,7 @@ def run(model: str, source: str, output: str, options: Options) -> None:
     """Writes the features of all texts of a file, in the order of the texts.
 
     Finished parts are in OUTPUT.parts until all are done; the same command continues with them.
-
-    Args:
-      model: RUN, hf:..., tf1:... or elmo:...: see `bertjax.runs.source.open_source`.
-      source: see `bertjax.inference.features.texts.read_texts`; a line "A ||| B" is a pair of
-      texts. output: a file in a form of `bertjax.inference.features.result`. options: those that
-      are None are the model's own: `Options.of_model`.
+    Options that are None are the model's own (`Options.of_model`).
 
     Raises:
       InputError: the model or the file is missing; options do not fit the model; a text is too
@@ -36,11 +31,7 @@ def run(model: str, source: str, output: str, options: Options) -> None:
 
 
 def parse_layers(text: str) -> tuple[int, ...]:
-    """Parses layers such as "-4,-3,-2,-1".
-
-    Raises:
-      InputError: the text is not a list of numbers with commas between them.
-    """
+    """Parses layers such as "-4,-3,-2,-1"; raises InputError for another text."""
     try:
         return tuple(int(layer) for layer in text.split(","))
     except ValueError as error:

@@ -7,11 +7,7 @@ from bertjax.runs.source import open_model
 
 
 def run(model: str, texts: Sequence[str], top: int) -> list[list[list[Guess]]]:
-    """Prints, and returns, the best guesses: see `fill`.
-
-    Raises:
-      InputError: no such model; or as `fill`.
-    """
+    """Prints, and returns, the best guesses of `fill`; raises InputError also for no such model."""
     check_blanks(texts)
     guesses = fill(open_model(model), texts, top)
     for text, places in zip(texts, guesses, strict=True):

@@ -14,12 +14,9 @@ from bertjax.runs.read import plain_config
 
 
 def run(config: Any, workdir: str, hosts: int | None = None, chips: int | None = None) -> int:
-    """Runs the program that the config asks for; each says what it writes.
+    """Runs the program that the config asks for, in the folder RUN; each says what it writes.
 
-    Args:
-      config: as in `configs/finetune_*.py`.
-      workdir: RUN.
-      hosts, chips: how many the job must have; None: not checked.
+    The job must have so many hosts and chips, if they are given.
 
     Returns:
       0 when all is done, `EXIT_STOPPED` when a signal stopped it.

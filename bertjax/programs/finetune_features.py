@@ -35,18 +35,9 @@ _LONGEST_SENTENCE = 1 << 20  # words: no sentence is longer, so none is cut
 def run(config: Any, workdir: str, hosts: int | None = None, chips: int | None = None) -> int:
     """Runs every trial of the grid for each choice of layers in config.features.
 
-    Args:
-      config: as in `configs/finetune_ner.py:features`.
-      workdir: RUN: gets config.json; activations/, which all choices of layers share; for each
-        choice a folder with its trials, tagger, predictions and results.json; and a results.json
-        for all choices.
-      hosts, chips: how many the job must have; None: not checked.
-
-    Returns:
-      0 when all is done, `EXIT_STOPPED` when a signal stopped it.
-
-    Raises:
-      InputError: something cannot work; all hosts raise it before anything is computed.
+    RUN gets config.json; activations/, which all choices of layers share; for each choice a folder
+    with its trials, tagger, predictions and results.json; and a results.json for all choices. For
+    the arguments, the result and the errors see `bertjax.programs.finetune.run`.
     """
     check_programs(hosts)
     check_devices(chips)

@@ -23,19 +23,11 @@ from bertjax.training.sharding.hosts import from_first, raise_together, say
 
 
 def run(config: Any, workdir: str, hosts: int | None = None, chips: int | None = None) -> int:
-    """Fine-tunes on each task with `bertjax.programs.finetune_task`.
+    """Fine-tunes on each task as `bertjax.programs.finetune_task`; the config's task is not used.
 
-    Args:
-      config: as for one task; the task's name in it is not used.
-      workdir: RUN: gets a folder of each task's name, results.json and `SUBMISSION_FILE`.
-      hosts, chips: how many the job must have; None: not checked.
-
-    Returns:
-      0 when all is done, `EXIT_STOPPED` when a signal stopped it.
-
-    Raises:
-      InputError: as for one task. Errors in any file are raised before the first task is run; tasks
-        in which every trial diverged are named at the end.
+    RUN gets a folder of each task's name, results.json and `SUBMISSION_FILE`. Errors in any file
+    are raised before the first task is run; tasks in which every trial diverged are named at the
+    end. The arguments, the result and the errors are those of `bertjax.programs.finetune.run`.
     """
     check_programs(hosts)
     check_devices(chips)
@@ -73,14 +65,7 @@ def run(config: Any, workdir: str, hosts: int | None = None, chips: int | None =
 
 
 def submit(runs: Mapping[str, Path], folder: Path) -> None:
-    """Writes the leaderboard's zip file, `SUBMISSION_FILE`, into a folder, which it makes.
-
-    Args:
-      runs: each task -> the run that has predicted its test files.
-
-    Raises:
-      InputError: see `submission`.
-    """
+    """Writes the leaderboard's zip file of each task's run into a folder, which it makes."""
     predicted = {name: run / PREDICTIONS_FOLDER for name, run in runs.items()}
     folder.mkdir(parents=True, exist_ok=True)
     submission(predicted, folder / SUBMISSION_FILE)
@@ -88,11 +73,7 @@ def submit(runs: Mapping[str, Path], folder: Path) -> None:
 
 
 def check(task: Task) -> None:
-    """Reads all files of a task.
-
-    Raises:
-      InputError: a file has an error, is missing, or is not the one that the leaderboard has.
-    """
+    """Raises InputError if a file of a task has an error, or is not that of the leaderboard."""
     wanted = {split: rows for (name, split), (_, rows) in SUBMITTED.items() if name == task.name}
     if absent := wanted.keys() - set(task.test_splits):
         raise InputError(

@@ -23,16 +23,8 @@ from bertjax.training.sharding.hosts import from_first, raise_together, say
 def run(config: Any, workdir: str, hosts: int | None = None, chips: int | None = None) -> int:
     """Trains until the last step, from the newest checkpoint in `workdir` if any.
 
-    Args:
-      config: as in `configs/finetune_embeddings.py`.
-      workdir: RUN: gets config.json, metrics.jsonl, checkpoints/, the best model and results.json.
-      hosts, chips: how many the job must have; None: not checked.
-
-    Returns:
-      0 when the run is complete, EXIT_STOPPED when a signal stopped it.
-
-    Raises:
-      InputError: something cannot work; all hosts raise it before anything is compiled.
+    RUN gets config.json, metrics.jsonl, checkpoints/, the best model and results.json. The
+    arguments, the result and the errors are those of `bertjax.programs.finetune.run`.
     """
     check_programs(hosts)
     check_devices(chips)
@@ -55,11 +47,7 @@ def run(config: Any, workdir: str, hosts: int | None = None, chips: int | None =
 
 
 def read_evaluations(recipe: SimilarityRecipe) -> list[Evaluation]:
-    """What a run is evaluated on: `config.dev`, or the dev files of its sources.
-
-    Raises:
-      InputError: a file has an error.
-    """
+    """What a run is evaluated on: `config.dev`, or the dev files of its sources."""
     names = recipe.dev or [f"{PAIRS}:{name}" for name, _ in recipe.sources if has_dev(name)]
     return [read_evaluation(name, recipe.columns) for name in names]
 

@@ -18,18 +18,10 @@ from bertjax.training.sharding.hosts import raise_together, say
 def run(config: Any, workdir: str, hosts: int | None = None, chips: int | None = None) -> int:
     """Runs every trial of the config's grid that is not done, and keeps the best on dev.
 
-    Args:
-      config: as in `configs/finetune_*.py`.
-      workdir: RUN: gets config.json; a folder under trials/ for each trial; the model, predictions
-        and results.json of the best; and metrics.jsonl, of all. With several tasks, it has a folder
-        in this form for each task, and beside these results.json of their mean.
-      hosts, chips: how many the job must have; None: not checked.
-
-    Returns:
-      0 when all is done, `EXIT_STOPPED` when a signal stopped it.
-
-    Raises:
-      InputError: something cannot work; all hosts raise it before anything is compiled.
+    RUN gets config.json; a folder under trials/ for each trial; the model, predictions and
+    results.json of the best; and metrics.jsonl, of all. With several tasks, it has a folder in this
+    form for each task, and next to these results.json of their mean. The arguments, the result and
+    the errors are those of `bertjax.programs.finetune.run`.
     """
     check_programs(hosts)
     check_devices(chips)

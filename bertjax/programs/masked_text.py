@@ -33,13 +33,9 @@ def _open(source: Source) -> _Opened:
 
 
 def compare(models: Sequence[str], corpora: Sequence[str]) -> dict[str, Figures]:
-    """Evaluates each model on those of the corpora that have its vocabulary: see `run`.
+    """Evaluates each model on those of the corpora that have its vocabulary, as `run`.
 
-    Returns:
-      The figures of each model.
-
-    Raises:
-      InputError: as `run`; also for a model without a corpus, or a corpus without a model.
+    Raises InputError also for a model without a corpus, or a corpus without a model.
     """
     if not all(corpora):
         raise InputError("--model names several models: give --corpus, one for each vocabulary")
@@ -60,16 +56,10 @@ def compare(models: Sequence[str], corpora: Sequence[str]) -> dict[str, Figures]
 
 
 def run(model: str, corpus: str | None) -> Figures:
-    """Evaluates a model on corpora; for a run, writes RUN/masked_text.json.
+    """Evaluates a model on corpora of its vocabulary, with commas between; None: the run's own.
 
-    The file has the figures of the first corpus, and under "others" those of the others.
-
-    Args:
-      model: RUN, or RUN@STEP; or hf:FOLDER or hf:NAME, of a masked LM.
-      corpus: corpora made with the same vocabulary, with commas between; None for the run's own.
-
-    Returns:
-      The result of `same_text.evaluate` for each corpus.
+    For a run, it writes RUN/masked_text.json: the figures of the first corpus, and under "others"
+    those of the others.
 
     Raises:
       InputError: no such model, a corpus of another tokenizer, or a model without a corpus.
@@ -83,7 +73,7 @@ def run(model: str, corpus: str | None) -> Figures:
 
 
 def _figures(opened: _Opened, corpora: Sequence[str]) -> Figures:
-    """Evaluates a model on corpora, and prints and writes what is found: see `run`."""
+    """Evaluates a model on corpora, and prints and writes what is found."""
     model, loaded = opened
     found = {corpus: same_text.evaluate(model, corpus) for corpus in corpora}
     where = f"step {loaded.step}, " if loaded else ""

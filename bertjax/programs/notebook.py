@@ -1,8 +1,7 @@
 """Functions for a notebook: a check of the device, and a live picture of a run's loss.
 
-Only one process at a time can use a TPU chip. So all computations run in separate processes, which
-release the chip when they end. The notebook's own process, which would keep the chip, never uses
-it.
+Only one process at a time can use a TPU chip. So all computations run in separate processes, and
+the notebook's own process, which would keep the chip, never uses it.
 """
 
 import collections
@@ -22,8 +21,7 @@ _LINES = 20  # the last lines of a program's output that are shown
 def check_device() -> None:
     """Prints JAX's device; if it is only a CPU, also what to choose in Colab.
 
-    Raises:
-      InputError: JAX is not installed, or finds no device.
+    Raises InputError if JAX is not installed, or finds no device.
     """
     answer = subprocess.run([sys.executable, "-c", _QUESTION], capture_output=True, text=True)
     if answer.returncode:

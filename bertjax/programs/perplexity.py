@@ -18,11 +18,8 @@ def run(
 ) -> dict[str, float | int]:
     """Prints, and returns, the perplexity and the bits per byte of all held-out documents.
 
-    Args:
-      model: RUN, RUN@STEP, hf:FOLDER or hf:NAME.
-      corpus: a corpus made with the model's vocabulary; None for the run's own.
-      stride: see `nats_of_text`.
-      output: a JSON file of the result, or None.
+    The corpus is made with the model's vocabulary; None for the run's own. `stride` is that of
+    `nats_of_text`.
 
     Returns:
       "perplexity", "bits_per_byte", "nats_per_token"; the numbers of "tokens" and "bytes" that they

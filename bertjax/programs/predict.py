@@ -82,8 +82,7 @@ def check_output(output: str) -> None:
 def lines_of(source: str, origin: str) -> Iterable[Line]:
     """The lines of the input; a row of a table is the JSON object of its columns.
 
-    Raises:
-      InputError: the file is missing; or, while it is read, it is damaged.
+    Raises InputError if the file is missing; or, while it is read, if it is damaged.
     """
     path = Path(source)
     if path.is_file() and ending(path) in (".csv", ".tsv"):

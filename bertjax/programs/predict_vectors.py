@@ -32,12 +32,9 @@ def run(model: str | Source, source: str, output: str, documents: str | None, ne
     An empty line has an empty object. Other fields of an object or a row are copied.
 
     Args:
-      model: RUN, hf:FOLDER or hf:NAME of a model of vectors.
       source: a text file, or "-": a line is a text, or {"text": "..."}; or a .csv or .tsv with a
         column of texts. The texts are queries.
-      output: a file, whole or absent; or "-".
       documents: such a file to search, or None. Empty lines are left out.
-      nearest: how many documents to find for each text.
 
     Raises:
       InputError: the model or a file is missing; a line is JSON of another form; the output exists.

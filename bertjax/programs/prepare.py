@@ -85,33 +85,24 @@ def run(
     """Prepares a corpus folder and returns its report.
 
     Args:
-      sources: specs (see `bertjax.data.corpus.sources`), each perhaps with @WEIGHT.
-      output: the corpus folder.
+      sources: specs (`bertjax.data.corpus.sources`), each perhaps with @WEIGHT.
       learn_vocabulary: the number of pieces to learn. Give either this or `vocabulary`.
       vocabulary: a vocab.txt, a SentencePiece .model, the tokenizer.json of a byte-level BPE, GPT's
         BPE or a unigram model, the folder of a run or a corpus, or a model as hf:FOLDER or hf:NAME.
       domain_words: how many [unusedN] pieces of that vocab.txt become words of the text.
-      extend_vocabulary: how many pieces of the text are added behind those of that vocabulary.
-      tokenizer: "wordpiece" (the default for a learned vocabulary), "sentencepiece", "bpe",
-        "gpt2", a byte-level BPE whose only special token is <|endoftext|>, or "xlnet", a
+      extend_vocabulary: how many pieces of the text are added after those of that vocabulary.
+      tokenizer: "wordpiece" (the default for a learned vocabulary), "words", "sentencepiece",
+        "bpe", "gpt2", a byte-level BPE whose only special token is <|endoftext|>, or "xlnet", a
         SentencePiece whose sequences end with [SEP] and [CLS].
-      model_type: the type of a learned SentencePiece model: "unigram" or "bpe".
-      cased: whether upper case is kept. None: a learned vocabulary is uncased, but a byte-level BPE
-        and "xlnet" are cased; and a given one is used as it is.
-      held_out: the fraction of the documents for evaluation.
-      workers: the number of processes; None for one per CPU.
-      language: the language of the sentence splitter, for sources that name none with rules.
+      cased: whether upper case is kept. None: a learned vocabulary is uncased, but "bpe", "gpt2",
+        "words" and "xlnet" are cased; and a given one is used as it is.
+      language: of the sentence splitter, for sources that name none with rules.
       language_alpha: the power by which languages are drawn for the vocabulary, by the sizes of
         their files (`bertjax.data.corpus.languages.language_shares`). Below 1, sources name theirs.
-      undecodable: whether documents that are not UTF-8 raise an "error", or "skip" them.
-      nulls: the same for documents that are null in a .jsonl or a Parquet file.
-      language_filter: the languages whose documents are kept; () keeps all.
-      deduplicate: whether one document of several is kept that are equal ("exact") or similar
-        ("near"); None keeps all. The filters are in `bertjax.data.corpus.filters`.
-      decontaminate: globs of the files of tasks; documents that have a text of them are removed.
+      undecodable, nulls: whether documents that are not UTF-8, or null in a .jsonl or a Parquet
+        file, raise an "error", or "skip" them.
+      language_filter, deduplicate, decontaminate: the filters (`bertjax.data.corpus.filters`).
       verify: whether to compare all checksums at the end.
-      runner: "local" processes or "beam".
-      beam_options: options for the Beam pipeline, such as "--runner=FlinkRunner".
 
     Raises:
       InputError: an argument or a source is wrong, or `output` has another content.
@@ -257,11 +248,7 @@ def _check_output(output: Path) -> None:
 
 
 def _check_claim(output: Path, asked: dict[str, Any]) -> list[str]:
-    """How the request for the corpus in `output` differs from this one; [] if it does not.
-
-    Raises:
-      InputError: they differ, and that corpus is finished.
-    """
+    """How this request differs from that for the corpus in `output`, which is not finished."""
     path = output / PLAN_FILE
     if not path.exists():
         return []

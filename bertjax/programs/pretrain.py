@@ -29,7 +29,6 @@ def run(
     """Trains until the config's last step, from the newest checkpoint in `workdir` if any.
 
     Args:
-      config: as in `configs/`.
       workdir: RUN: gets config.json, health.json, the tokenizer, metrics.jsonl, loss.png,
         tensorboard/ and checkpoints/.
       verify: compare every checksum of the corpus first.

@@ -44,13 +44,11 @@ def run(
     """Trains a probe of distances and one of depths for each layer and rank, and prints scores.
 
     Args:
-      model: RUN, hf:..., or tf1:...: see `bertjax.runs.source.open_source`.
       data: a folder with one file of CoNLL-U each with "train", "dev" and "test" in its name.
       layers: from 0, the embeddings; None: all.
       ranks: of the projections; (): the model's width.
-      most: only the first so many sentences for training; None: all.
       baselines: whether to score those of the paper as well: words in a chain, decayed vectors of
-        the embeddings, and the same model with fresh layers.
+        the embeddings, and the same model with random layers.
       output: a .json file of the result; pictures get its name with -layers.png and -trees.png.
 
     Returns:

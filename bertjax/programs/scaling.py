@@ -22,18 +22,15 @@ def run(
 
     Args:
       runs: folders of runs that were evaluated on the same text, as a pattern of files.
-      by: the key of the config that tells kinds of runs apart, such as "optimizer.name"; "": all
-        are of one kind.
+      by: the key of the config that tells kinds of runs apart; "": all are of one kind.
       configs: files of configs; the law says what loss to expect of such runs.
-      output: a .json file of the result, beside which a .png of the curves is drawn; or None.
 
     Returns:
       "kinds", kind -> what `bertjax.lab.studies.ladder.described` returns; and "lead" of the
       first kind over the second, or None.
 
     Raises:
-      InputError: no such runs; one was not evaluated; they lack the key; the output cannot be
-        written.
+      InputError: no such runs; one was not evaluated; they lack the key.
     """
     if output:
         check_json_output(output)

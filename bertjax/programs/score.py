@@ -27,21 +27,18 @@ def run(
     """Prints the accuracy by phenomenon and overall.
 
     Args:
-      model: RUN, RUN@STEP, hf:FOLDER, hf:NAME or tf1:FOLDER: a masked LM, or a model that reads
-        left to right.
-      data: files or folders of minimal pairs: see `bertjax.lab.minimal_pairs.data`.
-      masking: "token" or "word": see `bertjax.inference.scored_rows.MaskedRows`.
+      data: files or folders of minimal pairs (`bertjax.lab.minimal_pairs.data`).
+      masking: "token" or "word" (`bertjax.inference.scored_rows.MaskedRows`).
       most: how many pairs of each paradigm to score, the first ones; None: all.
-      output: a JSON file of the result, or None.
       part: the part of a run's model: "causal" reads left to right what the objective "hybrid" has
         trained; "": the one that all programs open.
 
     Returns:
       "model", "data", "masking" (None for a model that reads left to right), "most" and "pairs",
-      the number of pairs; "overall", the accuracy as the mean over paradigms; "over_pairs", the
-      mean over pairs; and "fields", "phenomena" and "paradigms", name -> accuracy. An accuracy is
-      {"accuracy": percent, "stderr": percent or None, "pairs": number}: see `Accuracy`. A pair
-      whose sentences have the same score counts half.
+      their number; "overall", the accuracy as the mean over paradigms; "over_pairs", the mean over
+      pairs; and "fields", "phenomena" and "paradigms", name -> accuracy. An accuracy is
+      {"accuracy": percent, "stderr": percent or None, "pairs": number}. A pair whose sentences have
+      the same score counts half.
 
     Raises:
       InputError: there is no such model, or it predicts no tokens; the data cannot be read; a

@@ -24,8 +24,6 @@ class ShardingRow:
 
     Attributes:
       path: the path in the tree of parameters, with `*` for the number of the layer.
-      count: the number of these parameters.
-      shape: the shape of each.
       logical: the names of `bertjax.base.axes`, one for each dimension.
       mesh_axes: the mesh axis that splits each dimension during a step; None means not split.
       stored: the same between steps, and for the optimizer's state.
@@ -44,14 +42,8 @@ class ShardingRow:
 def run(config: Any) -> list[ShardingRow]:
     """Prints the sharding of all parameters, and draws it; it computes and reads nothing.
 
-    Args:
-      config: a config such as `configs/pretrain_*.py`; the vocabulary has the paper's size.
-
-    Returns:
-      The rows of the table.
-
-    Raises:
-      InputError: the config has an error, or does not fit the devices.
+    The vocabulary has the paper's size. Returns the rows of the table; raises InputError if the
+    config has an error, or does not fit the devices.
     """
     recipe = Recipe.from_config(config)
     if recipe.sources:
@@ -78,11 +70,7 @@ def run(config: Any) -> list[ShardingRow]:
 
 
 def parameter_rows(boxed: Any, placement: Placement) -> list[ShardingRow]:
-    """The rows of the table in the order of the tree; a parameter of all layers is one row.
-
-    Args:
-      boxed: an abstract tree of parameters with their logical axes.
-    """
+    """The rows of the table, by an abstract tree of parameters with their logical axes."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(
         boxed, is_leaf=lambda leaf: isinstance(leaf, nn.LogicallyPartitioned)
     )

@@ -53,18 +53,13 @@ def run(
 ) -> int:
     """Runs every stage of a study that is not done, and writes its table.
 
+    STUDY gets runs/NAME for each stage, which studies in the same folder share; logs/NAME.log,
+    made/NAME.json, times.json; and the table: the study's name with .txt, .json and .png.
+
     Args:
-      path: the study's file, such as `configs/studies/*.py`; see `read_study`.
       scale: a name of `bertjax.lab.studies.scales.SCALES`.
-      corpus: the corpus of every pre-training.
-      data: the folder with the folders of the tasks' files.
-      workdir: STUDY: gets runs/NAME for each stage, which studies in the same folder share;
-        logs/NAME.log, made/NAME.json, times.json; and the table: the study's name with .txt,
-        .json and .png.
       only: keys of columns; all if it is empty.
       door: the program that runs one stage: launch/study.py.
-      at_once: see `Processes`.
-      dry_run: only print the plan.
 
     Returns:
       0 when all is done, 1 when a stage has failed, `EXIT_STOPPED` when a signal stopped it.
@@ -110,11 +105,7 @@ def run(
 def run_stage(
     path: str, scale: str, corpus: str, data: str, workdir: str, only: Sequence[str], stage: str
 ) -> int:
-    """Runs one stage of a study in this process: the arguments are those of `run`.
-
-    Raises:
-      InputError: no such stage; or as the stage's program.
-    """
+    """Runs one stage of a study in this process: the arguments are those of `run`."""
     stop_with_study()
     study, given = _read(path, scale, corpus, data, workdir, only)
     known = {each.name: each for each in study.stages()}
@@ -188,11 +179,7 @@ def _check_plan(study: Study, name: str, folder: Path) -> None:
 
 
 def _checked(study: Study, stages: Sequence[Stage], given: Given) -> dict[str, Work]:
-    """Checks all configs and files, and returns the work of each stage.
-
-    Raises:
-      InputError: names everything that is wrong or missing.
-    """
+    """Checks all configs and files, names all that is wrong, and returns the work of each stage."""
     wrong: dict[str, None] = {}  # in order, each once
     for stage in stages:
         try:
@@ -223,14 +210,7 @@ def _checked(study: Study, stages: Sequence[Stage], given: Given) -> dict[str, W
 
 
 def _done(stages: Sequence[Stage], given: Given) -> set[str]:
-    """The names of the finished stages that are not run again.
-
-    A finished stage is run again if a stage that it needs is, or if there is no record of what it
-    was made from. Without a record, its program only compares its config with its folder.
-
-    Raises:
-      InputError: a stage was made from something else, or its results changed; names each of them.
-    """
+    """The finished stages that stay; one without a record, or after a new one, runs again."""
     done: set[str] = set()
     wrong: list[str] = []
     for stage in stages:

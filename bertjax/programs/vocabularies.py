@@ -46,7 +46,7 @@ from bertjax.text.vocabulary import (
 )
 
 END_OF_TEXT_ALONE = "gpt2"  # a byte-level BPE without other special tokens
-CLS_LAST = "xlnet"  # SentencePiece, with the special tokens behind the text
+CLS_LAST = "xlnet"  # SentencePiece, with the special tokens after the text
 LEARNED = (*KINDS, END_OF_TEXT_ALONE, CLS_LAST)
 NEW_PIECES_FILE = "new_pieces.json"
 
@@ -72,10 +72,7 @@ def requested(
 ) -> tuple[Tokenizer | None, dict[str, Any]]:
     """The given vocabulary, if one was given, and the request in the form of plan.json.
 
-    Args: those of `bertjax.programs.prepare.run`; `sources` have no weights.
-
-    Raises:
-      InputError: the arguments do not go together, or the vocabulary cannot be read.
+    The arguments are those of `bertjax.programs.prepare.run`; `sources` have no weights.
     """
     if (learn_vocabulary is None) == (vocabulary is None):
         raise InputError("give one of --learn_vocabulary=SIZE and --vocabulary=FILE.")
@@ -256,12 +253,7 @@ def _learn(plan: Plan, output: Path, request: dict[str, Any]) -> None:
 
 
 def _with_pieces(plan: Plan, output: Path, given: Tokenizer, words: int, more: int) -> Tokenizer:
-    """Gives a tokenizer pieces of the sample, and writes what that saves.
-
-    Args:
-      words: how many words go into its [unusedN] places.
-      more: how many pieces come behind its own.
-    """
+    """Gives a tokenizer `words` in [unusedN] places and `more` pieces; writes what that saves."""
     texts = vocabulary_sample(plan, _SAMPLE_BYTES[given.kind])
     counts = count_words(texts, given)
     changed = with_words(given, choose_words(counts, given, words))

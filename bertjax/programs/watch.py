@@ -32,18 +32,16 @@ def run(
     port: int | None = None,
     over: str = STEPS,
 ) -> None:
-    """Writes RUN/watch.html; of several folders, watch.html beside the first.
+    """Writes RUN/watch.html; of several folders, watch.html next to the first.
 
     Args:
       names: folders of runs or studies, also as patterns of files.
-      texts: what the model of the one run is shown with.
       port: where to serve the page of this machine, which is made anew when a file of the folders
         has changed; 0: any that is free; None: it is not served.
       over: what the curves are over: "steps", "minutes" or "tokens".
 
     Raises:
-      InputError: no such folder; one that is no run; a damaged file; a text that is too long; a
-        port that is in use.
+      InputError: a folder that is no run; a damaged file; a text that is too long; a port in use.
     """
     watched = _Watched(_folders(names), texts, over)
     if port is None:
@@ -79,13 +77,7 @@ def _folders(names: Sequence[str]) -> list[Path]:
 
 
 class _Watched:
-    """Folders, and the newest page of them.
-
-    Attributes:
-      path: the file of the page.
-      text: the page.
-      state: what it was made from.
-    """
+    """Folders, their newest page, the file of it, and the state that it was made from."""
 
     def __init__(self, folders: Sequence[Path], texts: Sequence[str], over: str = STEPS):
         first = folders[0]
@@ -113,11 +105,7 @@ class _Watched:
             self._shown.append(Section(text, content))
 
     def write(self, renews: float) -> None:
-        """Makes the page and writes its file, if a file of the folders has changed.
-
-        Raises:
-          InputError: a file is damaged, or the folder is no longer there.
-        """
+        """Makes the page and writes its file, if a file of the folders has changed."""
         with self._writing:
             state = state_of(self._folders)
             if state == self.state:
@@ -130,11 +118,7 @@ class _Watched:
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
-    """Answers with the page, and with its state, where it is asked by a name of this machine.
-
-    Otherwise a page of another site, whose name begins to mean this machine, could read this one
-    (DNS rebinding).
-    """
+    """Answers only who asks by a name of this machine, against other sites' DNS rebinding."""
 
     def __init__(self, watched: _Watched, *arguments: object):
         self._watched = watched

@@ -39,13 +39,8 @@ def make_phases(
 ) -> list[Phase]:
     """The run's phases over a corpus; phases without steps are left out.
 
-    Args:
-      own: the text of phases that have a corpus of their own, by `PhaseSpec.corpus`; all others
-        read `train`.
-      given: the weights that the run starts from, by part of the model.
-
-    Raises:
-      InputError: the corpus cannot give such examples.
+    `own` is the text of phases that have a corpus of their own, by `PhaseSpec.corpus`. `given` are
+    the weights that the run starts from, by part of the model; so in all functions here.
     """
     phases, model_of = [], functools.cache(partial(phase_model, recipe, spec, given=given))
     stores = {(): train, **(own or {})}
@@ -106,14 +101,7 @@ def run_model(
     spec: EncoderSpec,
     given: Mapping[str, Pretrained],
 ) -> Model:
-    """The model that an objective of a run trains, all of it or what the config says.
-
-    Args:
-      given: the weights that the run starts from, by part of the model.
-
-    Raises:
-      InputError: see `with_subset`.
-    """
+    """The model that an objective of a run trains, all of it or what the config says."""
     model = objective.model(spec)
     return with_subset(model, recipe.adapter, recipe.frozen, learned_branches(given))
 
@@ -137,15 +125,7 @@ def make_experiment(
     devices: Sequence[jax.Device] | None = None,
     given: Mapping[str, Pretrained] = MappingProxyType({}),
 ) -> Experiment:
-    """Puts a recipe's pieces together.
-
-    Args:
-      devices: by default, all devices of the job.
-      given: the weights that the run starts from, by part of the model.
-
-    Raises:
-      InputError: the mesh or the layout does not fit the devices; or see `with_subset`.
-    """
+    """Puts a recipe's pieces together, for some devices or for all of the job."""
     model = run_model(recipe, recipe.objective, spec, given)
     return Experiment(
         model=model,

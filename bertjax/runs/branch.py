@@ -1,8 +1,8 @@
 """A branch: a run that goes on from another run's checkpoint, with a rate that falls.
 
 The other run keeps its rate constant (the schedule "wsd"), and is only read. The new run does what
-the other would have done, had its decay begun at that checkpoint: it has the same parameters,
-moments, batches and dropout.
+the other would have done, had its decay begun there: parameters, moments, batches and dropout are
+the same.
 """
 
 import contextlib
@@ -27,20 +27,11 @@ from bertjax.training.state import TrainState
 
 
 def branch_config(recipe: Recipe, workdir: str) -> dict[str, Any]:
-    """The whole config of a branch.
+    """`recipe.plain` with the step in `decay_from`: the whole config of a branch in `workdir`.
 
-    Args:
-      recipe: that of the other run's config, with `decay_from` and the new `optimizer.decay_steps`.
-      workdir: the folder of the new run. Once begun, the run keeps the checkpoint that it has begun
-        with, and no longer needs the other run.
-
-    Returns:
-      `recipe.plain` with the step in `decay_from`. The steps of the run end where the rate has
-      fallen to 0, and the shares of its phases leave every step in the phase that it was in.
-
-    Raises:
-      InputError: there is no such run or checkpoint, the rate is not constant there, or the run has
-        another config.
+    The run ends where the rate has fallen to 0, and the shares of its phases leave every step in
+    the phase that it was in. Once begun, it keeps the checkpoint that it has begun with, and no
+    longer needs the other run. Raises InputError if the rate is not constant there.
     """
     run, step = source_of(recipe.decay_from)
     begun = recorded_config(workdir)
@@ -106,10 +97,7 @@ def _checked_step(theirs: Recipe, run: str, step: int | None) -> int:
 
 
 def _lengths(theirs: Recipe, step: int, total_steps: int) -> list[int]:
-    """The steps of each phase of a run that leaves another at `step`, and stays in that phase.
-
-    At the end of a phase, the next one begins; after the last step, the last phase goes on.
-    """
+    """The steps of each phase of a run that leaves another at `step`, and stays in that phase."""
     ranges = theirs.ranges()
     within = [number for number, steps in enumerate(ranges) if step < steps.stop]
     last = within[0] if within else max(n for n, steps in enumerate(ranges) if steps)
@@ -120,11 +108,7 @@ def _lengths(theirs: Recipe, step: int, total_steps: int) -> list[int]:
 def branch_state(
     decay_from: str, trainer: Trainer, data: Mapping[str, str]
 ) -> tuple[TrainState, Window]:
-    """The state that a run begins with, that of "RUN@STEP", and its window; see `Trainer.restore`.
-
-    Raises:
-      InputError: the checkpoint is gone or damaged, or its run has other data.
-    """
+    """The state that a run begins with, that of "RUN@STEP", and its window."""
     run, step = source_of(decay_from)
     folder, state = checkpoints_folder(run), None
     if step in saved_steps(folder):

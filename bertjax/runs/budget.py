@@ -25,11 +25,7 @@ class Budget(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """Reads "20min", "3h", "80e6tokens" or "1e17flops".
-
-        Raises:
-          ValueError: it is none of these.
-        """
+        """Reads "20min", "3h", "80e6tokens" or "1e17flops"; raises ValueError for other texts."""
         found = re.fullmatch(rf"(\d*\.?\d+(?:e\d+)?) ?({'|'.join(_UNITS)})", text)
         if not found or not 0 < float(found[1]) < _MOST:
             raise ValueError(

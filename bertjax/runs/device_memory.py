@@ -14,11 +14,8 @@ REMAT = "set --config.model.remat=layer"
 def compile_phases(trainer: Trainer, course: Course, state: TrainState) -> None:
     """Compiles the update of each phase that is left, and prints what it needs of a device.
 
-    `Trainer.train` uses what is compiled here. Where a device does not say how much memory it has,
-    as a CPU, nothing is done.
-
-    Raises:
-      InputError: a phase does not fit.
+    `Trainer.train` uses what is compiled here. Nothing is done where a device does not say how much
+    memory it has, as a CPU. Raises InputError for a phase that does not fit.
     """
     mesh = trainer.experiment.placement.mesh
     device = mesh.local_devices[0]

@@ -25,11 +25,7 @@ _KIND = optional(unigram_baseline=float, languages=dict[str, float], diverged=st
 def unigram_baselines(recipe: Recipe, tokenizer: Tokenizer, train: TokenStore) -> Baselines:
     """The headline (nats) of the best guess that reads no context; None if it is not known.
 
-    Args:
-      train: the text of the run.
-
-    Returns:
-      "" -> that of the whole text; if it has several languages, each -> that of its text.
+    "" -> that of the whole text; if it has several languages, each -> that of its text.
     """
 
     predicted = recipe.spec_for(tokenizer).vocab_size  # some families do not predict all words
@@ -45,11 +41,7 @@ def unigram_baselines(recipe: Recipe, tokenizer: Tokenizer, train: TokenStore) -
 
 
 def health_of(recipe: Recipe, baselines: Baselines) -> Health:
-    """The rules for a run.
-
-    Args:
-      baselines: the result of `unigram_baselines`.
-    """
+    """The rules for a run."""
     stages = tuple(PhaseSteps(steps.stop, phase.batch_tokens) for _, phase, steps in recipe.steps())
     languages = {name: each for name, each in baselines.items() if name and each is not None}
     whole = baselines.get(_WHOLE)
@@ -67,13 +59,7 @@ def write_health(run: Path, health: Health, diverged: str = "") -> None:
 
 
 class RunHealth(NamedTuple):
-    """What is known of the health of a run besides its lines of metrics.
-
-    Attributes:
-      recipe: the run's.
-      health: its rules.
-      diverged: the error that ended it, if its loss became infinite or nan; else "".
-    """
+    """The health of a run besides its metrics; `diverged`: the error that ended it, or ""."""
 
     recipe: Recipe
     health: Health
@@ -85,11 +71,7 @@ class RunHealth(NamedTuple):
 
 
 def health_of_run(run: str | Path) -> RunHealth:
-    """Reads config.json and HEALTH_FILE of a run.
-
-    Raises:
-      InputError: the folder is not a run, or is damaged.
-    """
+    """Reads config.json and HEALTH_FILE of a run."""
     path = checked_path(run) / HEALTH_FILE
     cure = "remove it: the run writes it again when it goes on"
     about = read_json(path, _KIND, cure=cure) if path.exists() else {}
@@ -99,9 +81,5 @@ def health_of_run(run: str | Path) -> RunHealth:
 
 
 def verdict_of_run(run: str | Path) -> Verdict:
-    """The verdict on a run by its folder: config.json, metrics.jsonl and HEALTH_FILE.
-
-    Raises:
-      InputError: the folder is not a run, or is damaged.
-    """
+    """The verdict on a run by its folder; raises InputError if that is no run, or is damaged."""
     return health_of_run(run).verdict(read_metrics(run))

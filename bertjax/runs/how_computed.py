@@ -19,12 +19,7 @@ def with_compute_dtype(
 ) -> dict[str, Any]:
     """A config in plain form, whose `model.compute_dtype` is a dtype where it was "auto".
 
-    Args:
-      run: the folder of the run. If it has begun, it keeps its dtype, also on another device.
-      device: where a new run computes; by default the first device of the job.
-
-    Raises:
-      InputError: see `plain_config` and `recorded_config`.
+    A run that has begun keeps its dtype, also on another device.
     """
     plain = plain_config(config)
     model = plain.get("model")

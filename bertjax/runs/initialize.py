@@ -32,12 +32,9 @@ from bertjax.training.subset import stays, trains_part
 
 
 def with_weights(recipe: Recipe, given: Mapping[str, Pretrained]) -> dict[str, Any]:
-    """The config of a recipe, with what given weights decide of it.
+    """The config of a recipe, with what pretrained weights decide of it.
 
     The main part decides the sizes in config.model, and others settings of the objective.
-
-    Raises:
-      InputError: weights do not fit the config.
     """
     plain, settings = dict(recipe.plain), dict[str, Any]()
     if main := given.get(recipe.objective.exported):
@@ -59,11 +56,7 @@ def _section(objective: str | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_sizes_of(given: Pretrained, model: Mapping[str, Any]) -> dict[str, Any]:
-    """A config's model section, with the sizes of the given weights instead of its own.
-
-    Raises:
-      InputError: the weights are of another family of encoders than the config's.
-    """
+    """A config's model section, with the sizes of the pretrained weights instead of its own."""
     if model["encoder"] != given.spec.encoder:
         raise InputError(
             f"{given.origin}: the weights of a {given.spec.encoder}, and config.model.encoder="
@@ -76,17 +69,14 @@ def with_sizes_of(given: Pretrained, model: Mapping[str, Any]) -> dict[str, Any]
 def in_vocabulary(
     given: Pretrained, tokenizer: Tokenizer, *, exchange: bool, frozen: bool
 ) -> Pretrained:
-    """The given weights with the vocabulary of a corpus.
+    """The pretrained weights with the vocabulary of a corpus.
 
-    If that is the weights' own, they stay as they are; if it has more pieces behind those, or words
+    If that is the weights' own, they stay as they are; if it has more pieces after those, or words
     in [unusedN] places, these get rows (`bertjax.interop.vocabulary_change`).
 
     Args:
       exchange: whether the corpus may have any other vocabulary.
       frozen: whether the weights are not trained; then they keep their vocabulary.
-
-    Raises:
-      InputError: an id has another meaning in the corpus, and may not.
     """
     own = given.tokenizer
     is_extension = extends(tokenizer, own)
@@ -107,12 +97,9 @@ def in_vocabulary(
 
 
 def predicting(given: Pretrained, tokenizer: Tokenizer, spec: EncoderSpec) -> Pretrained:
-    """The given weights of a model that reads characters, to train on text of a vocabulary.
+    """Pretrained weights that read characters, to train on text of a vocabulary.
 
-    It reads all words. What predicts them begins anew, unless it has learned the same vocabulary.
-
-    Args:
-      spec: that of the run.
+    The model reads all words. What predicts them begins anew, unless it has learned the vocabulary.
     """
     assert isinstance(given.tokenizer, Characters)
     if given.tokenizer.predicted == tokenizer.identity:
@@ -141,10 +128,6 @@ def open_sources(
       tokenizer: the corpus's, which they get (`in_vocabulary`); None: they keep their own.
       open_model: that of `bertjax.runs.source`, which itself may open a run with sources.
       begun: whether the run goes on, and so needs only weights that are not trained.
-
-    Raises:
-      InputError: the model does not have the part, or the part shares parameters with one without
-        weights; or a source cannot be read, or cannot have the tokenizer.
     """
     parts = recipe.objective.model(recipe.spec(vocab_size=1)).parts
     subset = recipe.adapter, recipe.frozen
@@ -179,7 +162,7 @@ def open_sources(
 
 
 def learned_branches(given: Mapping[str, Pretrained]) -> dict[str, list[str]]:
-    """The branches of given weights, by part of the model, without the output layers of tasks."""
+    """The branches of pretrained weights, by part of the model, without the output layers."""
     anew = BILSTM, *OUTPUT_LAYERS
     return {part: [b for b in each.params if b not in anew] for part, each in given.items()}
 
@@ -187,12 +170,9 @@ def learned_branches(given: Mapping[str, Pretrained]) -> dict[str, list[str]]:
 def low_rank(
     model: Model, params: Params, source: Pretrained, base: Pretrained, part: str = ""
 ) -> LowRank | None:
-    """What an adapter has learned in a part of a model; None: it has none.
+    """What an adapter has learned in a part of a model that started from `source`, or None.
 
-    Args:
-      params: all parameters of the model.
-      source: the weights that the part started from.
-      base: these weights as they are opened, with all parts.
+    `base` are these weights as they are opened, with all parts; `params` are those of the model.
     """
     if not (adapters := model.parts[part].adapters):
         return None
@@ -210,10 +190,8 @@ def frozen_params(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """The parameters that are not trained, on the devices, and their identities by part.
 
-    A part without weights to start from has the fresh parameters of the seed.
-
-    Raises:
-      InputError: the weights of a part lack some of it, which would never be learned.
+    A part without weights to start from has the random parameters of the seed. Raises InputError if
+    the weights of a part lack some of it, which would never be learned.
     """
     init = partial(model.init, frozen=True)
     shardings = placement.shardings(jax.eval_shape(init, jax.random.key(0)))
@@ -244,15 +222,11 @@ def frozen_params(
 def load_into(
     params: dict[str, Any], given: Pretrained, model: Model, part: str = ""
 ) -> dict[str, Any]:
-    """Replaces fresh parameters on the devices by the given weights.
+    """Replaces branches of parameters on the devices by those of pretrained weights for a part.
 
     Args:
       params: the parameters of all parts of the model; they have the shardings of the result.
         Those of a part to which this one adds its own must be loaded already.
-      part: the part that the weights are for; "" if the model has one part.
-
-    Returns:
-      `params` with the given branches replaced; each process puts the shards of its devices.
     """
     stored = flatten_dict(from_plain(dict(given.params), model.parts[part].module.spec))
     branches = {path[0] for path in stored}

@@ -56,15 +56,7 @@ from bertjax.training.verdict import Health
 class Job:
     """A run that can begin or go on.
 
-    Attributes:
-      recipe: its config.
-      folder: its folder.
-      tokenizer: the tokenizer of the corpus.
-      spec: the spec of the encoder.
-      text: what it learns from.
-      course: its phases, and the schedule of the rate.
-      trainer: its experiment.
-      given: the weights that it starts from, by part of the model; {} if it goes on.
+    `given` are the weights that it starts from, by part of the model; {} if it goes on.
     """
 
     recipe: Recipe
@@ -78,13 +70,9 @@ class Job:
 
     @classmethod
     def of(cls, config: Config, workdir: str, *, verify: bool = False) -> "Job":
-        """Reads all that a config names; nothing is compiled or written.
+        """Reads all that a config names, or raises InputError; nothing is compiled or written.
 
-        Args:
-          verify: whether to compare every checksum of the corpus.
-
-        Raises:
-          InputError: the config cannot work; the message says why.
+        `verify`: whether to compare every checksum of the corpus.
         """
         if not workdir:
             raise InputError("--workdir is empty: say where the run shall lie")
@@ -132,11 +120,7 @@ class Job:
         return cls(recipe, folder, tokenizer, spec, train, course, trainer, given)
 
     def within_budget(self) -> "Job":
-        """The job with the steps that `config.budget` allows; as it is if it has none or goes on.
-
-        Raises:
-          InputError: the budget is too small.
-        """
+        """The job with the steps that `config.budget` allows, if it has one and is not begun."""
         recipe = self.recipe
         if not recipe.budget or _begun_within(self.folder, recipe):
             return self
@@ -163,11 +147,7 @@ class Job:
         return facts_of(self.recipe.plain, self.folder, content)
 
     def run(self, health: Health | None) -> Run:
-        """The run, on this host.
-
-        Args:
-          health: gives verdicts on its metrics; only on the first host.
-        """
+        """The run, on this host; `health` gives verdicts on its metrics on the first host."""
         recipe = self.recipe
         return Run(
             trainer=self.trainer,
@@ -184,7 +164,7 @@ class Job:
         )
 
     def train(self) -> int:
-        """Trains until the last step or a signal, and returns the step: see `Run.train`."""
+        """Trains until the last step or a signal, and returns the step."""
         health = None
         if host_index() == 0:
             health = health_of(
@@ -251,10 +231,7 @@ class Job:
 def _recipe_and_weights(
     config: Config, workdir: str
 ) -> tuple[Recipe, Tokenizer, dict[str, Pretrained]]:
-    """The recipe, the corpus's tokenizer, and the weights that a new run starts from.
-
-    The weights bring the model's sizes, and have the tokenizer.
-    """
+    """The recipe, the corpus's tokenizer, and the weights that a new run starts from."""
     recipe = Recipe.from_config(config)
     if steps := _begun_within(workdir, recipe):
         recipe = recipe.with_steps(steps)

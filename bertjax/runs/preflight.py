@@ -1,4 +1,7 @@
-"""Checks, before the compilation, that all hosts are equal and can do their work."""
+"""Checks, before the compilation, that all hosts are equal and can do their work.
+
+If a check fails, all hosts raise an InputError, which says what is wrong on which host.
+"""
 
 import contextlib
 import importlib.metadata
@@ -35,12 +38,6 @@ def check_programs(hosts: int | None = None) -> None:
     """Checks that every host runs the same program, and the number of hosts; uses no device.
 
     If a host had another libtpu, its devices might wait for the others for ever.
-
-    Args:
-      hosts: the expected number of hosts; None: it is not checked.
-
-    Raises:
-      InputError: the check failed; all hosts raise it, with what differs and where.
     """
     if hosts is not None and hosts != host_count():
         raise InputError(
@@ -52,14 +49,7 @@ def check_programs(hosts: int | None = None) -> None:
 
 
 def check_devices(chips: int | None = None) -> None:
-    """Checks that every host has the same number of devices, and the number of all chips.
-
-    Args:
-      chips: the expected number of chips of all hosts together; None: it is not checked.
-
-    Raises:
-      InputError: the check failed; all hosts raise it, with what is missing and where.
-    """
+    """Checks that every host has as many devices, and the number of chips of all hosts together."""
     check_same({"number of devices": jax.local_device_count()})
     found = _chips(jax.devices())
     if chips is not None and chips != found:
@@ -71,11 +61,7 @@ def check_devices(chips: int | None = None) -> None:
 
 
 def check_same(facts: Mapping[str, Any]) -> None:
-    """Checks that `facts` are the same on every host.
-
-    Raises:
-      InputError: a fact differs; all hosts raise it, with the fact, the host and the values.
-    """
+    """Checks that `facts` are the same on every host."""
     differences = _differences(all_gather(dict(facts)))
     if differences:
         shown = "; ".join(differences[:_SHOWN])
@@ -95,13 +81,7 @@ def facts_of(plain: Mapping[str, Any], folder: Path, content: Mapping[str, Any])
 def check_folder(folder: Path, checkpoint_bytes: int, checkpoints: int) -> None:
     """Checks that all hosts can read and write the folder, and that it has room for checkpoints.
 
-    Args:
-      folder: the run folder, which is made if it is missing.
-      checkpoint_bytes: the size of one checkpoint.
-      checkpoints: the number of checkpoints that exist at the same time.
-
-    Raises:
-      InputError: the check failed; all hosts raise it, with the host and what it cannot do.
+    It makes a folder that is missing. `checkpoints` is how many exist at the same time.
     """
     probe = folder / f".preflight-{all_gather(secrets.token_hex(8))[0]}"
     with contextlib.ExitStack() as written:

@@ -28,11 +28,10 @@ from bertjax.training.subset import trains_part
 
 @dataclasses.dataclass(frozen=True)
 class LoadedRun:
-    """A run of pre-training with its newest whole checkpoint's parameters, or those of a step.
+    """A run of pre-training with the parameters of a checkpoint, or their average if it keeps one.
 
-    The model computes as in the phase of that checkpoint; where the run keeps an average of its
-    parameters, `params` is that. `data` is the identity of what it was trained on. `given` are the
-    weights of which it has trained a part only.
+    The model computes as in the phase of that checkpoint. `data` is the identity of what it was
+    trained on. `given` are the weights of which it has trained a part only.
     """
 
     name: str
@@ -56,13 +55,9 @@ class LoadedRun:
         return self.model.parts[part].module, self.model.params_of(self.params, part)
 
     def weights(self, part: str = "") -> Pretrained:
-        """A part of the model on the host.
+        """A part of the model on the host, such as ELECTRA's generator; "": what programs open.
 
-        Args:
-          part: such as ELECTRA's generator; "": the one that all programs open.
-
-        Raises:
-          InputError: only the objective can use the model; or it has no such part.
+        Raises InputError if only the objective can use the model, or if it has no such part.
         """
         objective = self.objective
         if part and part not in objective.others:
@@ -89,12 +84,9 @@ class LoadedRun:
 
 @dataclasses.dataclass(frozen=True)
 class PretrainedRun:
-    """A run of pre-training.
+    """A run of pre-training, by its name RUN for the newest whole checkpoint, or RUN@STEP.
 
-    Attributes:
-      name: RUN for its newest whole checkpoint, or RUN@STEP.
-      recipe: its config.
-      open_model: opens weights of which it has trained a part only, by their name.
+    `open_model` opens weights of which it has trained a part only, by their name.
     """
 
     name: str
@@ -102,11 +94,7 @@ class PretrainedRun:
     open_model: Callable[[str], Pretrained]
 
     def load(self) -> LoadedRun:
-        """Loads a checkpoint, with all parameters on every device.
-
-        Raises:
-          InputError: it has no checkpoint, or does not have that one.
-        """
+        """Loads the checkpoint, with all parameters on every device; InputError: there is none."""
         recipe, (run, step) = self.recipe, source_of(self.name)
         tokenizer = Tokenizer.open(run)
         spec = recipe.spec_for(tokenizer)
@@ -144,12 +132,9 @@ class PretrainedRun:
         )
 
     def weights(self, kind: str = "", part: str = "") -> Pretrained:
-        """Reads the model.
+        """Reads a part of the model by its name, or the part of an encoder of one of `kinds`.
 
-        Args:
-          kind: one of `bertjax.models.encoders.kinds`: of several parts, the one of this kind is
-            read. "", or none is of it: the one that all programs open.
-          part: the part by its name: see `LoadedRun.weights`.
+        With neither, or if no part is of that kind, it is the part that all programs open.
         """
         loaded = self.load()
         others = loaded.objective.others.items() if kind else ()

@@ -52,8 +52,7 @@ class OneOf:
 def plain_config(config: Config) -> dict[str, Any]:
     """A config as config.json holds it: nested dicts, and lists for tuples.
 
-    Raises:
-      InputError: it is not a config, or it holds what JSON cannot.
+    Raises InputError for what is no config, or holds what JSON cannot.
     """
     if not isinstance(config, ml_collections.ConfigDict | Mapping):
         raise InputError(

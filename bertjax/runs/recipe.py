@@ -144,11 +144,7 @@ class Recipe(TrainingRecipe):
 
     @classmethod
     def from_config(cls, config: Config) -> "Recipe":
-        """Reads a config such as those in `configs/`.
-
-        Raises:
-          InputError: a key is unknown or missing, or a value does not fit; the message names it.
-        """
+        """Reads a config; raises InputError, which names the first mistake in it."""
         plain = plain_config(config)
         fields, packed = dict(plain), plain.get("packed", False)
         masking = read(MaskingRule, plain.get("masking", {}), "config.masking")
@@ -245,11 +241,7 @@ class Recipe(TrainingRecipe):
         _ = self.example_spec(phase, stream="", batch_size=1).predicted
 
     def _check_models(self, spec: EncoderSpec) -> None:
-        """Checks what phases change of the model.
-
-        They may change `phase_fields` together with the length, and the objective if it trains the
-        same parameters.
-        """
+        """Checks that phases change only `phase_fields`, and train the same parameters."""
         length, before = 0, spec  # of the phase before; no phase has a length of 0
         for number, phase in enumerate(self.phases, 1):
             section = f"phase_{number}.model"
@@ -288,10 +280,9 @@ class Recipe(TrainingRecipe):
         return self.spec(tokenizer.vocabulary_size, tokenizer.pad_id)
 
     def spec(self, vocab_size: int, pad_id: int | None = None) -> EncoderSpec:
-        """The spec of the encoder, for a vocabulary of this size.
+        """The spec of the encoder, for the size of a vocabulary and the id of its padding.
 
-        Args:
-          pad_id: the id of its padding, where positions begin in some families; None: the default.
+        In some families, positions begin at the padding; None is their default.
         """
         fields = dict(self.model)
         name = fields.pop("encoder", None)

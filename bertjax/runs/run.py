@@ -22,12 +22,8 @@ class Run:
 
     Attributes:
       trainer: its experiment and compiled programs; several runs may share it.
-      course: its phases.
       folder: gets checkpoints/, metrics.jsonl, loss.png and tensorboard/.
       begin: makes the first state, and its window, if there is no checkpoint.
-      config: what the tracker is told.
-      tracker: the name of a tracker, or "".
-      keep, keep_every: see `Checkpoints`.
       ready: called on all hosts with the state, before the first host writes anything.
       write: called on the first host with the state, before it opens metrics.jsonl.
       health: gives verdicts on the lines of metrics; only on the first host.
@@ -46,11 +42,9 @@ class Run:
     health: Health | None = None
 
     def train(self) -> tuple[TrainState, bool]:
-        """Trains from the newest checkpoint, or from the beginning: see `Trainer.train`.
+        """Trains from the newest checkpoint, or from the beginning, as `Trainer.train`.
 
-        Raises:
-          InputError: the run was begun on other data, or a host cannot write its files.
-          NonFiniteLoss: it diverged.
+        Raises InputError if the run was begun on other data, or a host cannot write its files.
         """
         with contextlib.ExitStack() as stack:
             checkpoints = checkpoints_of(self.folder, keep=self.keep, keep_every=self.keep_every)

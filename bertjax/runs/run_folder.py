@@ -59,11 +59,7 @@ def checkpoints_folder(run: str | Path) -> Path:
 
 
 def checkpoints_of(run: str | Path, **options: Any) -> Checkpoints:
-    """The checkpoints of a run, also of one whose parameters had other paths when it was saved.
-
-    Args:
-      options: the other arguments of `Checkpoints`.
-    """
+    """The checkpoints of a run, also of one whose parameters had other paths when it was saved."""
     return Checkpoints(checkpoints_folder(run), renames=ALL_RENAMES, **options)
 
 
@@ -73,11 +69,7 @@ def trial_folder(run: Path, name: str) -> Path:
 
 
 def read_config(run: str | Path) -> dict[str, Any]:
-    """The config that a run was begun with.
-
-    Raises:
-      InputError: it is not a run folder, its bucket cannot be read, or config.json is damaged.
-    """
+    """The config that a run was begun with; InputError: it is no run folder, or is damaged."""
     if config := recorded_config(run):
         return config
     raise InputError(f"{run}: not a run: it has no config.json")
@@ -105,11 +97,7 @@ def is_of_tasks(config: Mapping[str, Any]) -> bool:
 
 
 def read_results(run: Path) -> dict[str, Any]:
-    """The results.json of a run of fine-tuning.
-
-    Raises:
-      InputError: there is none yet, or it is damaged.
-    """
+    """The results.json of a run of fine-tuning; raises InputError if it is missing or damaged."""
     return _read_results(run, _OF_RUN)
 
 
@@ -146,16 +134,12 @@ def check_same_config(
     free: Sequence[str],
     read: Callable[[Mapping[str, Any]], object] | None = None,
 ) -> None:
-    """Checks that a config is the one with which the run in a folder was begun.
+    """Raises InputError unless a config is the one with which the run in a folder was begun.
 
     Args:
       free: the keys, or parts of them, that may differ.
       read: makes the recipe of a config. With it, the config may have keys that the run's version
         of bertjax did not know yet, if their values change nothing.
-
-    Raises:
-      InputError: another key differs; the run in the folder has lost its config; or a corpus is
-        there.
     """
     check_no_corpus(run)
     recorded = list(_recorded(run))
@@ -179,11 +163,7 @@ def config_difference(
     free: Sequence[str],
     read: Callable[[Mapping[str, Any]], object] | None = None,
 ) -> str:
-    """Describes the first key that differs from the config that a run was begun with; or "".
-
-    Args:
-      free, read: see `check_same_config`.
-    """
+    """Describes the first key that differs from the config that a run was begun with; or ""."""
     before, now = flat(begun), flat(plain)
     differ = [
         key

@@ -4,9 +4,9 @@ The text is spans of 128 tokens of held-out documents of a corpus. 15 % of the t
 80 % of these become [MASK], 10 % another token, and 10 % stay (section 3.1). Other ways of masking
 change the loss by up to a nat.
 
-The loss of a piece says nothing across vocabularies, because a word that is cut into more pieces
-has easier ones. The loss of a word does: whole words are masked, and the loss of their pieces is
-multiplied by the pieces of a word in the held-out text (words are what stands between white space).
+The loss of a piece says nothing across vocabularies, because a word of more pieces has easier ones.
+The loss of a word does: whole words are masked, and the loss of their pieces is multiplied by the
+pieces of a word in the held-out text (words are what stands between white space).
 """
 
 import jax
@@ -31,10 +31,7 @@ LENGTH, BATCH, BATCHES = 128, 32, 40
 
 
 def evaluate(model: Pretrained, corpus: str) -> dict[str, float]:
-    """The figures of a model on one corpus.
-
-    Args:
-      model: one with the vocabulary of the corpus.
+    """The figures of a model on one corpus, whose vocabulary it has.
 
     Returns:
       "mlm_loss" (nats of a piece), "mlm_accuracy" with its standard error "mlm_accuracy_stderr",

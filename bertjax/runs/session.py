@@ -16,15 +16,9 @@ from bertjax.training.sharding.hosts import exclusive_on_first, heartbeat
 def session(folder: Path, state: Any = (), checkpoints: int = 1) -> Iterator[None]:
     """Holds a folder for this job while the block runs; makes it if it is missing.
 
-    All hosts notice if one of them is lost in the block (`heartbeat`).
-
-    Args:
-      state: what a checkpoint contains, as shapes and dtypes.
-      checkpoints: the number of checkpoints that exist at the same time.
-
-    Raises:
-      InputError: a host cannot write the folder, it has no room for the checkpoints, or another
-        job holds it; all hosts raise it.
+    All hosts notice if one of them is lost in the block (`heartbeat`). All raise InputError if one
+    cannot write the folder, if there is no room for so many checkpoints of `state` at a time
+    (shapes and dtypes), or if another job holds it.
     """
     size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
     check_folder(folder, size, checkpoints)

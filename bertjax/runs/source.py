@@ -1,7 +1,7 @@
 """What a source names: a run of ours, or a model of others. A folder's config is read once.
 
-Each has `weights`, which reads the model to the host and downloads it first if it must; or raises
-InputError, which says what the source is instead.
+`weights` reads the model to the host, and downloads it first if it must; or it raises InputError,
+which says what the source is instead.
 """
 
 import dataclasses
@@ -60,7 +60,7 @@ class Published:
         return hugging_face and sentence_transformers.makes_vectors(self._folder)
 
     def weights(self) -> Pretrained:
-        """Reads the model; raises InputError if it is not there, or not whole."""
+        """Reads the model."""
         if self.name.startswith("hf:") and is_peft(self._folder):
             return read_peft(self._folder, self.name, _open_base)
         return _READERS[self.name.partition(":")[0]](self._folder, self.name)
@@ -80,7 +80,7 @@ class TunedRun:
         return not in_bucket(self.name) and sentence_transformers.makes_vectors(folder)
 
     def weights(self) -> Pretrained:
-        """Reads the best model; raises InputError if it is elsewhere, or there is none."""
+        """Reads the best model."""
         _check_here(self.name)
         if (folder := Path(self.name) / PARAMETERS_FOLDER).exists():
             return own_folder.read_folder(folder, self.name)
@@ -154,7 +154,7 @@ class SomeLayers:
         return f"{self.source.name}#{','.join(map(str, self.layers))}"
 
     def weights(self, kind: str = "") -> Pretrained:
-        """Reads the model, and takes its layers; for `kind` see `PretrainedRun.weights`."""
+        """Reads the model, and takes its layers."""
         return with_layers(open_model(self.source, kind), self.layers)
 
 
@@ -171,9 +171,6 @@ def open_source(name: str | Path | Source) -> Source:
         and a folder that transformers wrote, or a name on the Hugging Face hub; "tf1:" and the
         folder of a release of google-research/bert; "elmo:" and a folder of bilm-tf or AllenNLP.
         SOURCE#0,2,4 has only these layers of it.
-
-    Raises:
-      InputError: a folder that is no run, or whose config is damaged.
     """
     if isinstance(name, Source):
         return name
@@ -203,15 +200,7 @@ def open_source(name: str | Path | Source) -> Source:
 
 
 def open_model(source: str | Source, kind: str = "", part: str = "") -> Pretrained:
-    """Reads the model of a source to the host.
-
-    Args:
-      source: see `open_source`.
-      kind, part: of a run of pre-training: see `PretrainedRun.weights`.
-
-    Raises:
-      InputError: there is no such model, or it cannot be read completely.
-    """
+    """Reads the model of a source to the host; `kind` and `part` as in `PretrainedRun.weights`."""
     match open_source(source):
         case PretrainedRun() as run:
             return run.weights(kind, part)
@@ -226,7 +215,7 @@ def open_model(source: str | Source, kind: str = "", part: str = "") -> Pretrain
 
 
 def load_run(source: str | Path | Source) -> LoadedRun:
-    """Loads a run of pre-training: see `PretrainedRun.load`; raises InputError if it is none."""
+    """Loads a run of pre-training; raises InputError if it is none."""
     return run_of_pretraining(open_source(source)).load()
 
 

@@ -47,10 +47,6 @@ class TrainingRecipe:
     tracker: Free[str] = ""
 
     def check_shared(self, has_weights: bool) -> None:
-        """Raises InputError for an adapter, frozen patterns or a layout that cannot be.
-
-        Args:
-          has_weights: whether training starts from pretrained weights.
-        """
+        """Raises InputError for an adapter, frozen patterns or a layout that cannot be."""
         check_subset(self.adapter, self.frozen, has_weights)
         sharding_layout(self.layout)

@@ -19,16 +19,12 @@ _SAMPLE = 256  # the number of batches that `choose_rows` looks at
 def choose_lengths(lengths: np.ndarray, max_length: int, most: int) -> tuple[int, ...]:
     """Chooses at most `most` bucket lengths, ascending, such that padding is least.
 
-    The last bucket is the greatest of `lengths`, rounded up but at most `max_length`.
-
-    Args:
-      lengths: int [N], each at most `max_length`.
+    The last bucket is the greatest of `lengths` [N], rounded up but at most `max_length`.
     """
     sizes = np.minimum(-(-np.asarray(lengths) // _STEP) * _STEP, max_length)
     candidates, counts = np.unique(sizes, return_counts=True)
     below = np.concatenate([[0], np.cumsum(counts)])  # the number of shorter examples
-    # cost[j] is the number of padded tokens of all examples up to candidate j, with the best
-    # buckets so far.
+    # cost[j]: the padded tokens of all examples up to candidate j, with the best buckets so far.
     cost, chosen = candidates * below[1:], [[c] for c in candidates]
     for _ in range(min(most, len(candidates)) - 1):
         # Row i, column j: the bucket before candidates[j] is candidates[i], with i < j.
@@ -80,18 +76,7 @@ def choose_rows(
 
 
 class Epochs:
-    """The batches of training: an epoch has each example once, in a random order.
-
-    Only the last batch of an epoch may be smaller.
-
-    Args:
-      lengths: int [N], the tokens of each example.
-      buckets: the result of `choose_lengths`.
-      rows: the most examples that a part of a batch may have.
-
-    Attributes:
-      steps, steps_per_epoch: the number of batches, in all and in one epoch.
-    """
+    """The batches of training: an epoch has each example once, in a random order."""
 
     def __init__(
         self,

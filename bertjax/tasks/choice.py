@@ -19,12 +19,10 @@ class Choice(NamedTuple):
     """A text and its possible continuations.
 
     Attributes:
-      id: the example's id in the data set.
       context: the first sentence, which is text A of every sequence.
       prompt: the beginning of the second sentence; may be "".
       choices: its possible continuations; text B is the prompt, a space and a choice.
       label: the index of the right choice; None if it is not known.
-      where: the file and line, for messages.
     """
 
     id: str
@@ -37,11 +35,7 @@ class Choice(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class MultipleChoice:
-    """The family of multiple choice; a prediction is float64 [C], the probabilities.
-
-    Attributes:
-      choices: C, the number of choices of each example.
-    """
+    """The family of multiple choice; a prediction is float64 [C], a probability for each choice."""
 
     choices: int = 4
 
@@ -62,11 +56,7 @@ class MultipleChoice:
         return encoded_pairs(pairs, tokenizer, max_length, labels, self.choices)
 
     def label_ids(self, examples: Sequence[Choice]) -> np.ndarray:
-        """int32 [N], the right choice of each example.
-
-        Raises:
-          InputError: an example has no label.
-        """
+        """int32 [N], the right choice of each example."""
         for example in examples:
             if example.label is None:
                 raise InputError(f"{example.where}: no label")

@@ -28,7 +28,6 @@ class TextPair(NamedTuple):
     """One or two texts and their label.
 
     Attributes:
-      id: the example's id in the data set.
       b: the second text; None if the example has a single text.
       label: a class, several classes or a number; None if it is not known.
       where: the file and line, for messages.
@@ -44,11 +43,7 @@ class TextPair(NamedTuple):
 
 
 class OfTexts(abc.ABC):
-    """What families of one or two texts share.
-
-    Attributes:
-      pairs: whether it learned from pairs of texts; None if the model's files do not say it.
-    """
+    """What families of one or two texts share; `pairs` is None if it is not known."""
 
     fields: ClassVar[tuple[str, ...]] = ("text", "text_b")
     pairs: bool | None
@@ -72,12 +67,7 @@ class OfTexts(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class Classification(OfTexts):
-    """The family of classification tasks; a prediction is float64 [C], the probabilities.
-
-    Attributes:
-      classes: C names; the id of a class is its index here.
-      pairs: see `OfTexts`.
-    """
+    """The family of classification tasks; a prediction is float64 [C], as `classes` are."""
 
     classes: tuple[str, ...]
     pairs: bool | None = None
@@ -92,11 +82,7 @@ class Classification(OfTexts):
         return {"label_ids": self.label_ids(examples), **soft}
 
     def _soft(self, example: TextPair) -> np.ndarray:
-        """float32 [C], the probabilities of a teacher.
-
-        Raises:
-          InputError: they are not those of these classes, or not probabilities.
-        """
+        """float32 [C], the probabilities of a teacher, which must be of these classes."""
         soft = example.soft
         if not isinstance(soft, Mapping) or soft.keys() != set(self.classes):
             raise InputError(
@@ -109,11 +95,7 @@ class Classification(OfTexts):
         return result
 
     def label_ids(self, examples: Sequence[TextPair]) -> np.ndarray:
-        """int32 [N], the class of each example.
-
-        Raises:
-          InputError: a label is missing or is not one of the classes.
-        """
+        """int32 [N], the class of each example."""
         number_of = {name: number for number, name in enumerate(self.classes)}
         ids = [class_ids([example.label], number_of, example.where) for example in examples]
         return np.array(ids, np.int32).reshape(-1)
@@ -144,11 +126,7 @@ class Classification(OfTexts):
 
 @dataclasses.dataclass(frozen=True)
 class AnsweredPairs(Classification):
-    """The same for pairs of texts that an answer network reads.
-
-    Attributes:
-      steps, step_dropout: see `bertjax.models.heads.answer_network.AnswerNetwork`.
-    """
+    """The same for pairs of texts that an answer network reads."""
 
     steps: int = 1
     step_dropout: float = STEP_DROPOUT
@@ -166,14 +144,7 @@ def classification(
 
 
 def check_answers(steps: int, step_dropout: float, without_pairs: str) -> None:
-    """Checks the `ANSWERS` of a task.
-
-    Args:
-      without_pairs: a task that has no classes of pairs of texts, for the message; "": it has.
-
-    Raises:
-      ValueError: a value is not possible, or not for this task.
-    """
+    """Checks the `ANSWERS` of a task; `without_pairs` names one that has no pairs of texts."""
     if steps and without_pairs:
         raise ValueError(
             f"answer_steps={steps}: an answer network reads pairs of texts that have a class, and "
@@ -188,11 +159,7 @@ def check_answers(steps: int, step_dropout: float, without_pairs: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Regression(OfTexts):
-    """The family of tasks that predict a number, with squared error; a prediction is a float.
-
-    Attributes:
-      pairs: see `OfTexts`.
-    """
+    """The family of tasks that predict a number, with squared error; a prediction is a float."""
 
     pairs: bool | None = None
 
@@ -208,11 +175,7 @@ class Regression(OfTexts):
         return {"targets": self.targets(examples).astype(np.float32), **soft}
 
     def targets(self, examples: Sequence[TextPair]) -> np.ndarray:
-        """float64 [N], the number of each example.
-
-        Raises:
-          InputError: a label is not a finite number.
-        """
+        """float64 [N], the finite number of each example."""
         result = np.empty(len(examples))
         for row, example in enumerate(examples):
             if not isinstance(example.label, float) or not np.isfinite(example.label):
@@ -248,11 +211,7 @@ class Regression(OfTexts):
 
 
 def class_ids(labels: Iterable[Any], number_of: Mapping[str, int], where: str) -> list[int]:
-    """The class of each label.
-
-    Raises:
-      InputError: a label is missing or is not one of the classes.
-    """
+    """The class of each label; InputError if one is missing or is not one of the classes."""
     result = []
     for label in labels:
         if label not in number_of:
@@ -289,12 +248,7 @@ def encoded_pairs(
 
 
 def parse_pair(line: str, where: str, pairs: bool | None) -> TextPair:
-    """See `Classification.parse`.
-
-    Raises:
-      InputError: the line begins like a JSON object but is not one of this form; a text is empty;
-        or the number of texts (one or two) is not the one that the model learned from.
-    """
+    """An example from "A", "A ||| B" or {"text": "A", "text_b": "B"}, as `pairs` says."""
     shown = f"{where}: {line.strip()[:80]}"
     if looks_like_json(line):
         form = '{"text": "...", "text_b": "..."}, where text_b may be absent'

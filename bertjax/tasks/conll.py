@@ -87,11 +87,7 @@ class Conll(Task):
 
     @cached_property
     def family(self) -> Tagging:
-        """The family, whose classes are the tags of the training file.
-
-        Raises:
-          InputError: the file is missing or has an error.
-        """
+        """The family, whose classes are the tags of the training file."""
         tags = tags_of(self._training, self.data)
         if self.entities:
             types = {tag[2:] for tag in tags if tag != OUTSIDE}
@@ -106,12 +102,7 @@ class Conll(Task):
         return list(self._sentences(TRAIN, known=None))
 
     def read(self, split: str) -> list[Sentence]:
-        """The sentences of a split.
-
-        Raises:
-          InputError: the file is missing; a line has too few or too many columns; a tag is not a
-            valid one, or is not in the training file; tags are missing where they are needed.
-        """
+        """The sentences of a split; a tag must be valid, and in the training file."""
         if split == TRAIN:
             return self._training
         return list(self._sentences(split, known=frozenset(self.family.classes)))
@@ -120,11 +111,7 @@ class Conll(Task):
         return next(self._sentences(split, known=frozenset(self.family.classes)))
 
     def _sentences(self, split: str, known: frozenset[str] | None) -> Iterator[Sentence]:
-        """Yields the sentences of a split; see `read`.
-
-        Args:
-          known: the tags of the training file; None while the training file itself is read.
-        """
+        """Yields the sentences of a split; `known` tags are None for the training file itself."""
         read = self._tfds_blocks if self.data.startswith(tfds.PREFIX) else self._file_blocks
         for document, words, tags, places in read(split):
             checked = None if tags is None else self._checked(tags, places, known)
@@ -133,12 +120,7 @@ class Conll(Task):
     def _checked(
         self, tags: Sequence[str], places: Sequence[str], known: frozenset[str] | None
     ) -> tuple[str, ...]:
-        """Checks the tags of a sentence, and converts entity tags to IOB2.
-
-        Args:
-          places: the place of each tag, for messages.
-          known: see `_sentences`.
-        """
+        """Checks the tags of a sentence, and converts entity tags to IOB2."""
         for place, tag in zip(places, tags, strict=True):
             if self.entities and not is_entity_tag(tag):
                 raise InputError(
@@ -185,19 +167,13 @@ class Conll(Task):
         return len(rows[0])
 
     def _columns(self, where: str, width: int, split: str) -> tuple[int, int | None]:
-        """The columns of words and tags in a file of `width` columns.
-
-        The column of tags is None if a test file lacks tags.
-
-        Raises:
-          InputError: a necessary column is missing.
-        """
+        """The columns of words and tags in a file of `width` columns; None: no tags."""
         of_training = width if split == TRAIN else self._training_width
         columns = self.word_column, self.tag_column
         word, tag = (column + of_training if column < 0 else column for column in columns)
         if not 0 <= word < width:
             raise InputError(f"{where}: {width} columns, but word_column={self.word_column}")
-        # If this file has another width than the training file, its last column has other content.
+        # In a file of another width than the training file's, the last column has other content.
         if 0 <= tag < width and tag != word and (width == of_training or self.tag_column >= 0):
             return word, tag
         if split == "test" and width < of_training:

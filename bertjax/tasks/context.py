@@ -6,11 +6,7 @@ import numpy as np
 
 
 class Window(NamedTuple):
-    """A window contains the parts start..stop-1 of a document.
-
-    Attributes:
-      owned: int64, ascending: the parts whose outputs are taken from this window.
-    """
+    """The parts start..stop-1 of a document; it gives the outputs of `owned`, int64, ascending."""
 
     start: int
     stop: int
@@ -27,8 +23,7 @@ def windows(sizes: np.ndarray, room: int, *, overlapping: bool) -> list[Window]:
     the border of the document counts as unlimited, because nothing is missing there.
 
     Args:
-      sizes: int [parts], the tokens of each part, at most `room`.
-      room: the tokens of a window.
+      sizes: int [parts], the tokens of each part, at most `room`, the tokens of a window.
       overlapping: whether a window begins in the middle of the one before it; else at its end.
     """
     count = len(sizes)

@@ -71,7 +71,6 @@ class Encoded:
         """The arrays of a batch, for an objective of fine-tuning.
 
         Args:
-          fields: the fields of the objective.
           examples: the numbers of the examples, int [at most `rows`]. The rows after them are
             padding, which has no weight.
           rows: B.

@@ -59,10 +59,9 @@ def entity_scores(
 ) -> dict[str, float]:
     """Scores the tags of sentences, in percent; a score is 0 if conlleval would divide by 0.
 
-    Returns:
-      "f1", "precision" and "recall" of entities, which are right if the type and both borders are
-      right; "accuracy" of tags; and "f1_TYPE", "precision_TYPE" and "recall_TYPE" for each type,
-      in alphabetical order.
+    Returns "f1", "precision" and "recall" of entities, which are right if the type and both borders
+    are; "accuracy" of tags; and "f1_TYPE", "precision_TYPE" and "recall_TYPE" for each type, in
+    alphabetical order.
     """
     right, of_gold, of_predicted = Counter[str](), Counter[str](), Counter[str]()
     for gold_tags, predicted_tags in zip(gold, predicted, strict=True):

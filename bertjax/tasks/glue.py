@@ -27,26 +27,17 @@ from bertjax.tasks.task import TRAIN, Task
 
 
 class _Set(NamedTuple):
-    """The format of one task.
+    """The format of one task."""
 
-    Attributes:
-      classes: the classes in the order of google-research/bert `run_classifier.py`, or of GLUE's
-        baselines if that lacks the task; () if the task predicts a number.
-      numbered: whether the files have a class's number instead of its name.
-      texts: the columns of the one or two texts.
-      label: the column of the label.
-      metric: the metric of the paper's Table 1.
-      tfds: the name of the data set in TFDS.
-      features: the names of the texts in TFDS, if they differ from those in the files.
-    """
-
+    # In the order of google-research/bert `run_classifier.py`, or of GLUE's baselines if that lacks
+    # the task; () if the task predicts a number.
     classes: tuple[str, ...]
-    numbered: bool
+    numbered: bool  # whether the files have a class's number instead of its name
     texts: tuple[str, ...]
     label: str
-    metric: str
+    metric: str  # of the paper's Table 1
     tfds: str
-    features: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()  # the texts in TFDS, if they differ from those in the files
 
 
 _NLI = ("contradiction", "entailment", "neutral")
@@ -109,10 +100,6 @@ class Glue(Task):
       answer_steps: the steps of the answer network that reads a pair of texts with a class
         (`bertjax.models.heads.answer_network`); 0: the class is predicted as that of one text.
       answer_dropout: the probability that a step of it has no part in a prediction in training.
-
-    Raises:
-      InputError: the name is not a key of `SETS`.
-      ValueError: see `check_answers`.
     """
 
     data: Free[str]
@@ -178,10 +165,6 @@ class Glue(Task):
         """The examples of a split, in the order of GLUE's file; test splits have no labels.
 
         Rows of QQP that lack columns are left out and counted, as in GLUE's baselines.
-
-        Raises:
-          InputError: the file is missing or has no rows, a necessary column is missing, a row has
-            too many or too few columns, a label is unknown, or a number is not on the task's scale.
         """
         labelled = split == TRAIN or split in self.dev_splits
         if split == _MATCHED and _MISMATCHED not in self.dev_splits:
@@ -335,10 +318,7 @@ class Glue(Task):
 
 
 def _rows(path: Path, lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yields (line number, columns) for each line, without empty lines at the end.
-
-    Quotes are ordinary characters, because they are unbalanced in these files.
-    """
+    """Yields (line number, columns); quotes are unbalanced in these files, so they are ordinary."""
     empty: list[int] = []
     for number, line in enumerate(lines, start=1):
         if line:
@@ -356,8 +336,7 @@ def _index(record: Mapping[str, Any]) -> int:
 def submission(runs: Mapping[str, Path], output: Path) -> None:
     """Writes the leaderboard's zip file from the predictions of all tasks.
 
-    Args:
-      runs: each task of `SETS` -> the folder that `Glue.write` wrote the test splits into.
+    `runs` maps each task of `SETS` to the folder that `Glue.write` wrote the test splits into.
 
     Raises:
       InputError: files are missing (the message names all), or a file does not belong to the
@@ -378,7 +357,7 @@ def submission(runs: Mapping[str, Path], output: Path) -> None:
     contents = {file: _checked(path, rows) for file, (path, rows) in wanted.items()}
     with atomic_write(output) as file, zipfile.ZipFile(file, "w") as archive:
         for name, content in contents.items():
-            # The date is fixed, so that equal predictions give equal files.
+            # With a fixed date, equal predictions give equal files.
             archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
 
 

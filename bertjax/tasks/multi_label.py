@@ -17,14 +17,7 @@ _USUAL = 0.5  # the threshold of a class that has none
 
 @dataclasses.dataclass(frozen=True)
 class MultiLabel(OfTexts):
-    """The family of multi-label tasks; a prediction is float64 [C], a probability for each class.
-
-    The labels of a text are the classes whose probabilities are above their thresholds.
-
-    Attributes:
-      classes: C names.
-      pairs: see `OfTexts`.
-    """
+    """The family of multi-label tasks; a prediction is float64 [C], a probability per class."""
 
     classes: tuple[str, ...]
     pairs: bool | None = None
@@ -36,11 +29,7 @@ class MultiLabel(OfTexts):
         return {"targets": self.targets(examples).astype(np.float32)}
 
     def targets(self, examples: Sequence[TextPair]) -> np.ndarray:
-        """bool [N, C]: whether an example has the label of a class.
-
-        Raises:
-          InputError: the labels are missing, or one is not one of the classes.
-        """
+        """bool [N, C]: whether an example has the label of a class."""
         number_of = {name: number for number, name in enumerate(self.classes)}
         result = np.zeros((len(examples), len(self.classes)), bool)
         for row, example in enumerate(examples):
@@ -60,11 +49,7 @@ class MultiLabel(OfTexts):
         return list(combined(np.stack([1 - yes, yes], axis=-1), by)[..., 1])
 
     def thresholds(self, settings: Mapping[str, Any]) -> np.ndarray:
-        """float64 [C], the threshold of each class; 0.5 where the settings have none.
-
-        Args:
-          settings: the result of `tune`, or {}.
-        """
+        """float64 [C], the threshold of each class; 0.5 where the settings have none."""
         known = settings.get(THRESHOLDS) or {}
         return np.array([known.get(name, _USUAL) for name in self.classes])
 
@@ -120,14 +105,10 @@ class MultiLabel(OfTexts):
 
 
 def best_threshold(gold: np.ndarray, probabilities: np.ndarray) -> float:
-    """The threshold of a class with the highest F1.
+    """The threshold with the highest F1 of a class: `gold` bool [N], `probabilities` float64 [N].
 
     Thresholds lie half-way between probabilities that follow each other. Of those with the same F1
     the one nearest to 0.5 is taken, and 0.5 if the class does not occur.
-
-    Args:
-      gold: bool [N], whether an example has the label.
-      probabilities: float64 [N].
     """
     order = np.argsort(probabilities)
     levels = probabilities[order]
@@ -142,12 +123,9 @@ def best_threshold(gold: np.ndarray, probabilities: np.ndarray) -> float:
 
 
 def f1(gold: np.ndarray, chosen: np.ndarray) -> dict[str, float]:
-    """The F1 over all classes together and the mean of their F1, in percent.
+    """The F1 over all classes together and the mean of their F1, in percent, of bool [N, C].
 
     They are those of `sklearn.metrics.f1_score`; a class that neither occurs nor is chosen has 0.
-
-    Args:
-      gold, chosen: bool [N, C].
     """
     hits, sizes = (gold & chosen).sum(0), gold.sum(0) + chosen.sum(0)
     micro = 2 * hits.sum() / max(1, sizes.sum())

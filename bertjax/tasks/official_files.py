@@ -13,11 +13,7 @@ _ENDINGS = ("", *line_files.COMPRESSED)
 
 
 def find(folder: Path, *names: str) -> Path:
-    """Finds the one file of `names` that is in `folder`, compressed or not.
-
-    Raises:
-      InputError: the folder has none of them, or several.
-    """
+    """Finds the one file of `names` that is in `folder`, compressed or not."""
     paths = [folder / (name + suffix) for name in names for suffix in _ENDINGS]
     found = [path for path in paths if path.is_file()]
     if len(found) > 1:
@@ -47,11 +43,7 @@ def ending(path: Path) -> str:
 
 
 def lines(folder: Path, *names: str) -> Iterator[str]:
-    r"""Yields the lines of a file without "\n" or "\r\n"; no other character ends a line.
-
-    Raises:
-      InputError: see `find`; also if the file is damaged or a line is not UTF-8.
-    """
+    r"""Yields the lines of a UTF-8 file without "\n" or "\r\n"; nothing else ends a line."""
     path = find(folder, *names)
     for number, (_, line) in enumerate(line_files.lines(str(path), 0), start=1):
         try:
@@ -64,11 +56,7 @@ def lines(folder: Path, *names: str) -> Iterator[str]:
 
 
 def text(folder: Path, *names: str) -> tuple[Path, str]:
-    """The path and the text of a UTF-8 file.
-
-    Raises:
-      InputError: see `lines`.
-    """
+    """The path and the text of a UTF-8 file."""
     path = find(folder, *names)
     with line_files.open_bytes(str(path)) as file:
         data = file.read()
@@ -81,11 +69,7 @@ def text(folder: Path, *names: str) -> tuple[Path, str]:
 
 
 def json_value(folder: Path, *names: str) -> tuple[Path, Any]:
-    """The path and the value of a JSON file.
-
-    Raises:
-      InputError: see `lines`; also if the file is not JSON.
-    """
+    """The path and the value of a JSON file."""
     path, content = text(folder, *names)
     try:
         return path, json.loads(content)

@@ -247,11 +247,7 @@ class _Labels(_Texts, Weighted):
 
 
 def _check_alike(labels: Iterable[tuple[str, str]]) -> None:
-    """Raises InputError for labels that differ only by white space, or like `1` and `1.0`.
-
-    Args:
-      labels: (label, its place in the file).
-    """
+    """Raises InputError for labels that differ only by white space, or like `1` and `1.0`."""
     first: dict[str, tuple[str, str]] = {}
     for label, where in labels:
         key = " ".join(label.split())

@@ -1,8 +1,7 @@
 """Finds answers that are spans of a paragraph (sections 4.2 and 4.3).
 
-It follows google-research/bert `run_squad.py` with one difference: for each token the position of
-its characters in the paragraph is stored, so an answer is cut out of the paragraph itself and not
-rebuilt from tokens.
+It follows google-research/bert `run_squad.py` with one difference: an answer is cut out of the
+paragraph by the stored positions of its tokens' characters, and not rebuilt from tokens.
 """
 
 import dataclasses
@@ -34,14 +33,7 @@ class Answer(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A question about a paragraph.
-
-    Attributes:
-      context: the paragraph.
-      answers: the annotators' answers; training uses the first.
-      impossible: whether the paragraph has no answer (SQuAD 2.0).
-      where: the question's place in its file, for messages.
-    """
+    """A question about a paragraph; training uses the first of the annotators' answers."""
 
     id: str
     question: str
@@ -103,8 +95,7 @@ class Windows(Encoded):
       begin: int32 [N], the index in the paragraph of the first paragraph token in each window.
       first: int32 [N], its index in the window.
       size: int32 [N], how many paragraph tokens each window has.
-      spans: for each question int32 [P, 2], the start and end characters of the paragraph's P
-        tokens.
+      spans: int32 [P, 2] of each question, where the P tokens of its paragraph start and end in it.
     """
 
     question: np.ndarray
@@ -153,10 +144,6 @@ class QuestionAnswering:
 
         If a window does not contain the whole answer, or the question is impossible, its label is
         position 0, where BERT has [CLS].
-
-        Raises:
-          InputError: a window has no room for `stride` tokens of a paragraph; a question or
-            paragraph has no tokens; with `labelled`, an answer is missing or not at its position.
         """
         template = tokenizer.template
         specials = template.specials(pair=True)
@@ -210,9 +197,6 @@ class QuestionAnswering:
         A token can start an answer only in the window where its context is widest. The search is
         exact: it compares all spans of at most `max_answer_length` tokens, whereas `run_squad.py`
         combines the best starts with the best ends.
-
-        Args:
-          outputs: "start" and "end", the logits of each window's tokens.
         """
         bounds = np.searchsorted(encoded.question, np.arange(len(examples) + 1))
         return [
@@ -261,13 +245,7 @@ class QuestionAnswering:
         parts: Sequence[tuple[int, np.ndarray, np.ndarray]],
         most: int,
     ) -> dict[str, tuple[int, int, float]] | None:
-        """Maps the `n_best` distinct texts among the `most` best spans to (start, end, score).
-
-        It returns None if these spans have fewer texts than `n_best` and more spans exist.
-
-        Args:
-          parts: for each window its first paragraph token, and the start and end logits [P].
-        """
+        """The `n_best` texts of the `most` best spans -> (start, end, score); None: too few."""
         found = []
         for begin, start, end in parts:
             scores, first, last = self._best(start, end, most)
@@ -283,12 +261,7 @@ class QuestionAnswering:
         return dict(islice(texts.items(), self.n_best))
 
     def _best(self, start: np.ndarray, end: np.ndarray, most: int) -> tuple[np.ndarray, ...]:
-        """The scores, first tokens and last tokens of the best spans, in no particular order.
-
-        Args:
-          start, end: the logits [P] of the tokens; -inf excludes a token.
-          most: the most spans.
-        """
+        """The scores, first and last tokens of the `most` best spans; -inf excludes a token."""
         behind = np.concatenate([end, np.full(self.max_answer_length - 1, -np.inf, end.dtype)])
         ends = np.lib.stride_tricks.sliding_window_view(behind, self.max_answer_length)
         scores = (start[:, None] + ends).reshape(-1)  # index: first token, length - 1
@@ -299,13 +272,13 @@ class QuestionAnswering:
         return scores[best], first, first + more
 
     def combine(self, members: Sequence[Sequence[Spans]], by: str) -> list[Spans]:
-        """See `Family`; the candidates are the distinct texts of all members, and "no answer".
+        """Combines, in each question, the distinct texts of all members, and "no answer".
 
-        A text that a member does not list has the probability 0 for that member. With `LOGITS`, it
-        has the probability of the member's last answer, because it cannot be likelier. A score is
-        the logarithm of the combined probability plus a constant, the mean over the members of
-        their score minus their logarithm. So scores can be compared between paragraphs, and one
-        member alone keeps its scores.
+        A text that a member does not list has the probability 0 for that member; with `LOGITS`,
+        that of the member's last answer, because it cannot be likelier. A score is the logarithm of
+        the combined probability plus a constant, the mean over the members of their score minus
+        their logarithm. So scores can be compared between paragraphs, and one member keeps its
+        scores.
         """
         return [self._together(each, by) for each in zip(*members, strict=True)]
 
@@ -387,18 +360,11 @@ def _as_json(span: Span) -> dict[str, Any]:
 
 
 def widest_windows(begins: np.ndarray, counts: np.ndarray, size: int) -> np.ndarray:
-    """For each token of a paragraph, the first window in which its context is widest.
+    """The first window, int64 [size], in which the context of each token of a paragraph is widest.
 
     As in `run_squad.py`, the context is the smaller of the numbers of tokens before and after it,
-    plus 0.01 of the window's length.
-
-    Args:
-      begins: int [W], the first token of each window.
-      counts: int [W], the number of paragraph tokens in each window.
-      size: P, the tokens of the paragraph.
-
-    Returns:
-      int64 [P], the numbers of the windows.
+    plus 0.01 of the window's length. Of W windows, `begins` has the first token, and `counts` the
+    number of paragraph tokens.
     """
     before = np.arange(size) - begins[:, None]
     behind = counts[:, None] - 1 - before

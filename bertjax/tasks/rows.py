@@ -38,12 +38,9 @@ _OBJECT = re.compile(r"""\s*\[?\s*\{\s*("|'?\w+'?\s*:)""")
 
 
 class FileRow(NamedTuple):
-    """One row of a file.
+    """One row of a file: field by column. `number` counts from 0; `where` is file and line.
 
-    Attributes:
-      number: the row's number, from 0.
-      where: the file and line, for messages.
-      fields: column -> value.
+    A method raises InputError if the row lacks the column or has another kind of value in it.
     """
 
     number: int
@@ -51,11 +48,7 @@ class FileRow(NamedTuple):
     fields: Mapping[str, Any]
 
     def value(self, column: str) -> Any:
-        """The value of a column.
-
-        Raises:
-          InputError: the row has no such column.
-        """
+        """The value of a column."""
         if column not in self.fields:
             raise InputError(
                 f"{self.where}: no column {column!r}; it has {', '.join(map(repr, self.fields))}"
@@ -63,33 +56,21 @@ class FileRow(NamedTuple):
         return self.fields[column]
 
     def string(self, column: str) -> str:
-        """The text of a column, which may be empty.
-
-        Raises:
-          InputError: the column is missing or has another value.
-        """
+        """The text of a column, which may be empty."""
         value = self.value(column)
         if not isinstance(value, str):
             raise InputError(f"{self.where}: {column!r} is {value!r:.80}, not a text")
         return value
 
     def text(self, column: str) -> str:
-        """The text of a column, which must not be empty.
-
-        Raises:
-          InputError: the column is missing or has no text.
-        """
+        """The text of a column, which must not be empty."""
         value = self.string(column)
         if not value.strip():
             raise InputError(f"{self.where}: {column!r} is empty")
         return value
 
     def label(self, column: str) -> str:
-        """The class of a column: a text, or a JSON integer or boolean, which becomes a text.
-
-        Raises:
-          InputError: the column is missing or has another value.
-        """
+        """The class of a column: a text, or a JSON integer or boolean, which becomes a text."""
         value = self.value(column)
         if value is None:
             raise InputError(
@@ -101,10 +82,8 @@ class FileRow(NamedTuple):
     def labels(self, column: str, separator: str) -> tuple[str, ...]:
         """The classes of a column: a list of them, or a text with separators between them.
 
-        An empty list or text has none. White space around the classes of a text is removed.
-
-        Raises:
-          InputError: the column is missing or has another value, or a class is empty.
+        An empty list or text has none. White space around the classes of a text is removed. A class
+        must not be empty.
         """
         value = self.value(column)
         if isinstance(value, str):
@@ -118,22 +97,14 @@ class FileRow(NamedTuple):
         return labels
 
     def real(self, column: str) -> float:
-        """The number of a column: see `bertjax.base.validation.real`.
-
-        Raises:
-          InputError: the column is missing or has no number.
-        """
+        """The number of a column, as `bertjax.base.validation.real` reads it."""
         value = self.value(column)
         if (number := real(value)) is None:
             raise InputError(f"{self.where}: {column!r} is {value!r:.80}, not a number")
         return number
 
     def reals(self, column: str) -> tuple[float, ...]:
-        """The numbers of a column, which holds a list of them, or one.
-
-        Raises:
-          InputError: the column is missing or has another value.
-        """
+        """The numbers of a column, which holds a list of them, or one."""
         value = self.value(column)
         if not isinstance(value, list):
             return (self.real(column),)
@@ -143,11 +114,7 @@ class FileRow(NamedTuple):
         return numbers
 
     def probabilities(self, column: str) -> dict[str, float]:
-        """The object of a column, with a number for each class.
-
-        Raises:
-          InputError: the column is missing or has another value.
-        """
+        """The object of a column, with a number for each class."""
         value = self.value(column)
         items = value.items() if isinstance(value, dict) else ()
         numbers = {name: number for name, each in items if (number := real(each)) is not None}
@@ -159,22 +126,14 @@ class FileRow(NamedTuple):
         return numbers
 
     def whole(self, column: str, stop: int) -> int:
-        """The integer of a column, from 0 to stop-1.
-
-        Raises:
-          InputError: the column is missing or has another value.
-        """
+        """The integer of a column, from 0 to stop-1."""
         value = self.real(column)
         if value not in range(stop):
             raise InputError(f"{self.where}: {column!r} is {value:g}, not one of 0 to {stop - 1}")
         return int(value)
 
     def texts(self, column: str) -> tuple[str, ...]:
-        """The words of a column, which holds a list of texts or one text that is split at spaces.
-
-        Raises:
-          InputError: the column is missing or has another value.
-        """
+        """The words of a column: a list of texts, or one text that is split at spaces."""
         value = self.value(column)
         if isinstance(value, str):
             return tuple(value.split())
@@ -184,12 +143,7 @@ class FileRow(NamedTuple):
 
 
 def read_rows(folder: Path, *names: str) -> Iterator[FileRow]:
-    """Yields the rows of the one file of `names` that is in `folder`; its ending tells the format.
-
-    Raises:
-      InputError: the file is missing, damaged, or has another ending; a line has more or fewer
-        columns than the first line, or is not JSON.
-    """
+    """Yields the rows of the one of `names` that is in `folder`; its ending tells the format."""
     path = official_files.find(folder, *names)
     readers = dict(zip(FORMATS, (_csv, _tsv, _jsonl, _parquet), strict=True))
     reader = readers.get(official_files.ending(path))
@@ -201,11 +155,7 @@ def read_rows(folder: Path, *names: str) -> Iterator[FileRow]:
 
 
 def read_csv_rows(folder: Path, name: str) -> Iterator[FileRow]:
-    """Yields the rows of a CSV file with any ending, compressed or not.
-
-    Raises:
-      InputError: see `read_rows`.
-    """
+    """Yields the rows of a CSV file with any ending, compressed or not."""
     yield from _numbered(_csv(official_files.find(folder, name)))
 
 
@@ -275,11 +225,7 @@ def _parquet(path: Path) -> _Fields:
 
 
 def _class_names(path: Path, about: bytes | None) -> dict[str, list[str]]:
-    """Column -> the names of its classes, which the library datasets keeps in the file's schema.
-
-    Args:
-      about: its JSON about the columns; None: it has not written the file.
-    """
+    """Column -> the names of its classes, which the library datasets keeps in the schema."""
     if about is None:
         return {}
     origin = f"{path}, 'huggingface' in its schema"
@@ -314,14 +260,7 @@ def looks_like_json(line: str) -> bool:
 
 
 def json_object(line: str, where: str, form: str = "an object on each line") -> dict[str, Any]:
-    """Parses a JSON object from a line.
-
-    Args:
-      form: the expected form, for the message.
-
-    Raises:
-      InputError: the line is not a JSON object, or has half a surrogate pair in it.
-    """
+    """Parses a JSON object from a line; `form` is the expected form, for the message."""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:

@@ -90,9 +90,6 @@ class Squad(Task):
         Two kinds of training questions are left out and counted: those whose first answer is not at
         its position, as in `run_squad.py`, and those marked "answer_start_exact": false, for which
         the author of the file did not know the position.
-
-        Raises:
-          InputError: the file is missing or has an error.
         """
         part = getattr(self, split)
         if self.data.startswith(tfds.PREFIX):

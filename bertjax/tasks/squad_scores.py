@@ -28,13 +28,10 @@ def exact_and_f1(
     unanswerable: bool,
     normal: Callable[[str], str] = normalized,
 ) -> tuple[float, float]:
-    """The exact match and the F1 of a prediction, each with its best one of `answers`.
-
-    F1 counts words.
+    """The exact match and the F1 (of words) of a prediction, each with its best one of `answers`.
 
     Args:
-      prediction: the predicted text; "" means "no answer".
-      answers: the annotators' answers.
+      prediction: "" means "no answer".
       unanswerable: whether the rules of SQuAD 2.0 hold, in which `answers` may be empty, and F1 is
         1 if both normalized texts are empty. Otherwise the rules of SQuAD 1.1 hold.
       normal: a text -> the text that is compared.
@@ -61,13 +58,8 @@ def best_threshold(null_odds: np.ndarray, answered: np.ndarray, unanswered: np.n
 
     It gives the same decisions as `find_best_thresh` in evaluate-v2.0.py, which returns one of the
     odds, the lowest of equally good ones. This function returns the middle between that value and
-    the next higher odds: odds that are computed again on another machine or in another batch differ
-    by rounding, and must lead to the same decisions.
-
-    Args:
-      null_odds: [N], the odds of "no answer" for each question.
-      answered: [N], the score of the answer.
-      unanswered: [N], the score of "no answer".
+    the next higher odds, because odds that are computed again elsewhere differ by rounding. The
+    arrays are [N]: the odds of "no answer", the score of the answer, and that of "no answer".
     """
     order = np.argsort(null_odds, kind="stable")
     odds = null_odds[order]

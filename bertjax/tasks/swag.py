@@ -48,12 +48,7 @@ class Swag(Task):
         return ("test",) if has_test else ()
 
     def read(self, split: str) -> list[Choice]:
-        """The examples of a split; as in transformers, A is sent1, and B is sent2 and an ending.
-
-        Raises:
-          InputError: the file is missing, has no rows or lacks a column; a text is empty, or a
-            label is not the number of an ending.
-        """
+        """The examples of a split; as in transformers, A is sent1, and B is sent2 and an ending."""
         if self.data.startswith(tfds.PREFIX):
             rows = _tfds_rows(self.data.removeprefix(tfds.PREFIX), _TFDS_SPLITS[split])
         else:

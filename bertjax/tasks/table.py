@@ -37,10 +37,6 @@ class Table(Columns, Task):
       soft_share: the share of the soft labels in the loss; that of `label` is the rest.
       temperature: of the soft labels of classes: see
         `bertjax.objectives.classification.ClassificationObjective`.
-
-    Raises:
-      InputError: `problem` is not a key of `PROBLEMS`, or another value is not possible.
-      ValueError: see `check_answers`.
     """
 
     train: str = ""
@@ -105,20 +101,12 @@ class Table(Columns, Task):
 
     @cached_property
     def family(self) -> Family:
-        """The family, with the classes of the training file.
-
-        Raises:
-          InputError: see `read`; also if the training file has only one class.
-        """
+        """The family, with the classes of the training file, of which it needs two or more."""
         return self._problem.family(self._training)
 
     @cached_property
     def objective_settings(self) -> Mapping[str, Any]:
-        """The fields of the objective that the config sets.
-
-        Raises:
-          InputError: see `family`; also if a label of "multi_label" is that of every row.
-        """
+        """The fields of the objective that the config sets."""
         settings: dict[str, Any] = {}
         if self.class_weights:
             assert isinstance(self._problem, Weighted)  # or `__post_init__` raises
@@ -143,12 +131,7 @@ class Table(Columns, Task):
         return {name: column for name, column in columns.items() if column not in ("", name)}
 
     def read(self, split: str) -> list[Any]:
-        """The examples of a split, in order.
-
-        Raises:
-          InputError: the file is missing, has no rows or lacks a column; a text is empty; a label
-            is missing or is not in the training file; an answer is not in its context.
-        """
+        """The examples of a split, in order; all labels must be in the training file."""
         if split == TRAIN:
             return self._training
         examples = self._examples(split)

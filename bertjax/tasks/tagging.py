@@ -30,9 +30,6 @@ class Sentence:
       document: a number that consecutive sentences of one document share; `NO_DOCUMENT` if the
         sentence belongs to no document.
       where: the file and line, for messages.
-
-    Raises:
-      InputError: the number of tags differs from the number of words.
     """
 
     words: tuple[str, ...]
@@ -49,25 +46,14 @@ class Sentence:
 
     @property
     def gold(self) -> tuple[str, ...]:
-        """The tags.
-
-        Raises:
-          InputError: the sentence has none.
-        """
+        """The tags; InputError if the sentence has none."""
         if self.tags is None:
             raise InputError(f"{self.where}: no tags, which training and scores need")
         return self.tags
 
 
 def tags_of(training: Sequence[Sentence], data: str) -> set[str]:
-    """The tags of a training file.
-
-    Args:
-      data: the place of the file, for the message.
-
-    Raises:
-      InputError: the file has only one tag, so there is nothing to learn; a sentence has no tags.
-    """
+    """The tags of a training file; InputError if a sentence has none, or all are one tag."""
     tags = {tag for sentence in training for tag in sentence.gold}
     if len(tags) == 1:
         raise InputError(f"{data}: every word of the training file has the tag {min(tags)!r}")
@@ -78,8 +64,7 @@ def tags_of(training: Sequence[Sentence], data: str) -> set[str]:
 class EncodedWords(Encoded):
     """Windows over documents; exactly one window gives the output of each word.
 
-    Attributes:
-      words: int64 [words of all sentences], the index in `ids` of each word's first token.
+    `words`, int64 [words of all sentences], is the index in `ids` of each word's first token.
     """
 
     words: np.ndarray = dataclasses.field(kw_only=True)
@@ -132,12 +117,9 @@ class Tagging:
         *,
         labelled: bool,
     ) -> EncodedWords:
-        """Cuts the documents into windows (see `bertjax.tasks.context`).
+        """Cuts the documents into windows (`bertjax.tasks.context`).
 
         In prediction the windows overlap; in training only the last one of a document may.
-
-        Raises:
-          InputError: a sentence has no tags, or a tag is not one of the classes.
         """
         template = tokenizer.template
         room = max_length - template.specials(pair=False)
@@ -186,11 +168,7 @@ class Tagging:
         return result
 
     def class_ids(self, examples: Sequence[Sentence]) -> np.ndarray:
-        """int32 [words of all sentences], the class id of each word's tag.
-
-        Raises:
-          InputError: a sentence has no tags, or a tag is not one of the classes.
-        """
+        """int32 [words of all sentences], the class id of each word's tag."""
         numbers = {name: number for number, name in enumerate(self.classes)}
         result: list[int] = []
         for sentence in examples:
@@ -231,13 +209,7 @@ class Tagging:
         return f"all tags are {tags.pop()!r}" if len(tags) == 1 else ""
 
     def parse(self, line: str, where: str) -> Sentence:
-        """Parses words with spaces between them, or the JSON object {"words": [...]}.
-
-        The list may be a text with spaces between the words, as in a table.
-
-        Raises:
-          InputError: the line is JSON of another form.
-        """
+        """Parses words with spaces between them, or the JSON object {"words": list or text}."""
         if not looks_like_json(line):
             return Sentence(tuple(line.split()), None, NO_DOCUMENT, where)
         words = json_object(line, where, _FORM).get("words")
@@ -279,15 +251,7 @@ def tagging(classes: tuple[str, ...], document_context: bool, *, crf: bool) -> T
 
 
 def _bounds(document: list[Sentence], sizes: np.ndarray, first: int, room: int) -> np.ndarray:
-    """The first word of each part of a document, and the end of the document.
-
-    A window contains a part completely or not at all. A part is a sentence; in a sentence that is
-    longer than a window, each word is a part.
-
-    Args:
-      sizes: int [words of all documents], the tokens of each word.
-      first: the number of the document's first word.
-    """
+    """The first word of each part (a sentence, or a word of a long one), and the end."""
     bounds = [first]
     for sentence in document:
         begin, end = bounds[-1], bounds[-1] + len(sentence.words)

@@ -37,46 +37,22 @@ class Family(Protocol):
     def encode(
         self, examples: Sequence[Any], tokenizer: Tokenizer, max_length: int, *, labelled: bool
     ) -> Encoded:
-        """Encodes examples for the model, with their labels if `labelled`.
-
-        Args:
-          max_length: the most tokens of a sequence, including special ones.
-
-        Raises:
-          InputError: an example cannot be used.
-        """
+        """Encodes examples, with labels if `labelled`, in at most `max_length` tokens each."""
 
     def decode(self, examples: Sequence[Any], encoded: Any, outputs: Outputs) -> list[Any]:
-        """Makes a prediction for each example.
-
-        Args:
-          encoded: the result of `encode`.
-        """
+        """Makes a prediction for each example; `encoded` is the result of `encode`."""
 
     def combine(self, members: Sequence[Sequence[Any]], by: str) -> list[Any]:
         """Makes one prediction for each example from those of several models.
 
-        Args:
-          members: each model's predictions, as `decode` makes them.
-          by: one of `bertjax.tasks.probabilities.BY`; of numbers, it is always the mean.
+        `by` is one of `bertjax.tasks.probabilities.BY`; of numbers, it is always the mean.
         """
 
     def degenerate(self, predictions: Sequence[Any], settings: Mapping[str, Any]) -> str:
-        """The reason to say that nothing was learned, such as "all are 'yes'"; "": there is none.
-
-        Args:
-          settings: the result of `Task.tune`.
-        """
+        """Why nothing was learned, such as "all are 'yes'"; "" if something was."""
 
     def parse(self, line: str, where: str) -> Any:
-        """Parses an example of new text from a line of `launch/predict.py`'s input.
-
-        Args:
-          where: the place of the line, for messages.
-
-        Raises:
-          InputError: the line has another form.
-        """
+        """Parses a line of `launch/predict.py`'s input; an InputError names its place, `where`."""
 
     def show(self, example: Any, prediction: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
         """The prediction on new text as JSON: labels, probabilities, spans or tags."""
@@ -123,9 +99,7 @@ class Task(abc.ABC):
     def read(self, split: str) -> list[Any]:
         """The examples of `TRAIN` or of one of the other splits.
 
-        Raises:
-          InputError: the file is missing or has an error; the message names file, line, field and
-            value.
+        If a file is missing or wrong, an InputError names file, line, field and value.
         """
 
     @abc.abstractmethod
@@ -136,11 +110,7 @@ class Task(abc.ABC):
     def score(
         self, examples: Sequence[Any], predictions: Sequence[Any], settings: Mapping[str, Any]
     ) -> dict[str, float]:
-        """The metrics of a dev split, in percent or on the scale of the task's paper.
-
-        Args:
-          settings: the result of `tune`.
-        """
+        """The metrics of a dev split, in percent or on the scale of the task's paper."""
 
     @abc.abstractmethod
     def write(

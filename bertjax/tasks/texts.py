@@ -15,9 +15,6 @@ def texts(name: str) -> Iterator[str]:
     Those are all texts in the JSON of a .json (as SQuAD's) or .jsonl, all columns of a .csv or
     .parquet, and else the fields between the tabs of each line (GLUE's .tsv with or without a
     header, .txt).
-
-    Raises:
-      InputError: the file is missing or damaged.
     """
     path = Path(name)
     ending = official_files.ending(path)

@@ -49,8 +49,8 @@ _KINDS = {
 }
 
 _PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation + "‘’´`", " "))
-# Characters -> the one that replaces them in the search for an answer. The last one is the only
-# character that becomes two in lower case.
+# Characters -> the one that replaces them in the search for an answer. Only the last one becomes
+# two characters in lower case.
 _ALIKE = {"-_‐‑–": " ", "‘’´`": "'", "İ": "i"}
 
 
@@ -85,9 +85,6 @@ class TriviaQa(Task):
 
         In training, a pair has one answer, with its start. In dev, it has all right answers, whose
         start is not known (-1).
-
-        Raises:
-          InputError: files are missing, or have an error; no training document has an answer.
         """
         folder = Path(self.data)
         _require_files(folder)
@@ -210,11 +207,7 @@ def _records(path: Path, value: Any, kind: Any) -> dict[str, Mapping[str, Any]]:
 
 
 def _beginnings(folder: Path, names: Iterable[str], origin: Path) -> dict[str, str]:
-    """The name of each document -> its first words.
-
-    Raises:
-      InputError: documents are missing, not UTF-8, or no text.
-    """
+    """The name of each document -> its first words."""
     places = _places(folder)
     wanted = {name: places.get(name) or places.get(_any_form(name)) for name in names}
     found = {name: place for name, place in wanted.items() if place is not None}
@@ -240,10 +233,7 @@ def _places(folder: Path) -> dict[str, str]:
 
 
 def _any_form(name: str) -> str:
-    """A file name in lower case and in one Unicode form.
-
-    Some names have another form in the official JSON files than in the folder of documents.
-    """
+    """A file name in lower case and one Unicode form: the JSON files and the folder differ."""
     return unicodedata.normalize("NFC", name).casefold()
 
 

@@ -57,10 +57,8 @@ class ShardJob:
 
     Attributes:
       directory: the corpus folder, which also holds the tokenizer.
-      number: the shard's number.
-      shard: the shard's ranges.
       plan: the whole plan without its shards.
-      fingerprint: a hash of plan and tokenizer, which tells whether a finished shard can be kept.
+      fingerprint: a hash of plan and tokenizer; a finished shard with the same is kept.
     """
 
     directory: str
@@ -126,12 +124,7 @@ def build_shard(job: ShardJob) -> dict[str, Any]:
 
 
 def _sentences(document: list[str], language: str, *, spaces: bool) -> list[str]:
-    """The sentences of a document, whose paragraphs are given.
-
-    With `spaces`, each sentence but the first begins with the character that separates it from the
-    one before: a space in a paragraph, a line feed between paragraphs. Then the ids of all
-    sentences, one after another, are those of the document's text.
-    """
+    """The sentences of a document; with `spaces`, each but the first begins with its separator."""
     sentences: list[str] = []
     for paragraph in document:
         separator = "\n"
@@ -147,10 +140,7 @@ def _write(
     writer: ShardWriter,
     pairs: bool,
 ) -> int:
-    """Tokenizes and writes documents; returns how many were dropped because they are too short.
-
-    With `pairs`, one with an empty text is too short.
-    """
+    """Tokenizes and writes documents; returns how many were dropped because they are too short."""
     ids = iter(tokenizer.encode([text for _, _, sentences in batch for text in sentences]))
     dropped = 0
     for split, words, sentences in batch:
@@ -179,15 +169,9 @@ def _peak_memory() -> int | None:
 
 
 def build_store(directory: str | os.PathLike, plan: Plan, *, workers: int) -> bool:
-    """Builds the token store of a corpus folder with local processes.
+    """Builds the token store of a corpus folder, which holds the tokenizer, with local processes.
 
-    Args:
-      directory: the corpus folder; it holds the tokenizer (`Tokenizer.save`).
-      plan: what to build.
-      workers: the number of processes.
-
-    Returns:
-      False if every shard was complete before.
+    Returns False if every shard was complete before.
 
     Raises:
       InputError: bad text (raised in a worker), a full disk, an empty source or split.
@@ -213,8 +197,7 @@ def build_store_with_beam(
 ) -> bool:
     """Builds the token store with Apache Beam, on the runner that `options` name.
 
-    Otherwise it is like `build_store`. Every Beam worker must reach the corpus folder and the
-    sources under the same paths.
+    Every Beam worker must reach the corpus folder and the sources under the same paths.
     """
     try:
         import apache_beam as beam
@@ -263,8 +246,7 @@ def _is_whole(directory: str | os.PathLike, number: int, source: int, fingerprin
 
 
 def _check_space(directory: str | os.PathLike, jobs: Sequence[ShardJob]) -> None:
-    # A token of two bytes stands for about five bytes of English text. A compressed source needs
-    # more than this.
+    # A token of two bytes is about five bytes of English text. A compressed source needs more.
     needed = 0.3 * sum(job.shard.size for job in jobs)
     free = shutil.disk_usage(directory).free
     if free < needed:

@@ -1,10 +1,9 @@
 """Filters of a corpus: its language, the texts of tasks, and duplicates, in this order.
 
 They work before the vocabulary is learned. First, workers read every document and note what they
-find (`bertjax.data.corpus.findings`). Then one process compares the notes, and writes for each
-shard the verdict about each document, which `bertjax.data.corpus.plan.Plan.documents` follows from
-then on. The verdicts do not depend on the number of workers. A stopped command goes on with the
-notes.
+find (`bertjax.data.corpus.findings`). Then one process compares the notes and writes the verdicts,
+which `bertjax.data.corpus.plan.Plan.documents` follows. They do not depend on the number of
+workers. A stopped command goes on with the notes.
 
 DIR/cleaning/ holds the notes, and:
 
@@ -69,18 +68,10 @@ def clean(
 ) -> tuple[Plan, dict[str, Any]]:
     """Finds what the filters remove from the documents of a plan.
 
-    The main process needs about 120 bytes a document; for the workers, see
-    `bertjax.data.corpus.findings`.
+    The main process needs about 120 bytes a document. `texts` gives the texts of a file of a task.
 
-    Args:
-      directory: the corpus folder.
-      texts: gives the texts of a file of a task.
-      workers: the number of processes.
-
-    Returns:
-      The plan without the removed documents, and the report: how many documents and words were
-      read, and for each filter how many of them it has removed. A document that several filters
-      would remove counts for the first.
+    Returns the plan without the removed documents, and the report: the documents and words that
+    were read, and those that each filter has removed. A document counts for the first filter only.
 
     Raises:
       InputError: bad text (raised in a worker), or a source has no document left.
@@ -131,7 +122,7 @@ def _report_of(cleaning: Cleaning) -> dict[str, Any]:
 def _decide(folder: Path, plan: Plan, cleaning: Cleaning, report: dict[str, Any]) -> None:
     """Writes the verdicts and the examples, and completes the report."""
     places = list(read_notes(folder, plan, "places"))
-    # From here on, a document that has a place is known by its number among all of these.
+    # From here on, a document that has a place is known by its number among these.
     ends = np.cumsum([0, *map(len, places)])
     first = first_of_group(keys_of_bands(folder, plan, cleaning), int(ends[-1]))
     found = zip(ends[:-1], read_notes(folder, plan, "matches"), strict=True)
@@ -169,12 +160,7 @@ def _decide(folder: Path, plan: Plan, cleaning: Cleaning, report: dict[str, Any]
 
 
 def _common(first: np.ndarray, matches: np.ndarray) -> np.ndarray:
-    """The n-grams that are common phrases. Documents of a group count once.
-
-    Args:
-      first: int64 [K], the first document of each document's group.
-      matches: int64 [M, 2], the number of a document and an n-gram in it.
-    """
+    """The n-grams that are common phrases. Documents of a group count once."""
     pairs = np.unique(np.stack([first[matches[:, 0]], matches[:, 1]], axis=1), axis=0)
     grams, counts = np.unique(pairs[:, 1], return_counts=True)
     return grams[counts > MOST_DOCUMENTS]
@@ -222,12 +208,7 @@ def _write_examples(
     pairs: dict[tuple[int, int], tuple[int, int]],
     common: set[int],
 ) -> None:
-    """Writes the first removed documents of each filter.
-
-    Args:
-      pairs: the shard and the number of duplicates -> those of the documents that are kept instead.
-      common: the n-grams of tasks that are ignored.
-    """
+    """Writes the first removed documents of each filter; `pairs` tells what a duplicate repeats."""
     chosen = list(pairs)
     for name in (LANGUAGE, TASKS):
         found = (

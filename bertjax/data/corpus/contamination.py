@@ -29,11 +29,7 @@ class Match(NamedTuple):
 
 
 class TaskTexts:
-    """The n-grams of the texts of tasks.
-
-    Attributes:
-      long, short: how many texts they come from, and how many were too short.
-    """
+    """The n-grams of the texts of tasks; `long` texts were used, `short` ones were too short."""
 
     def __init__(
         self, grams: np.ndarray, files: np.ndarray, lengths: Sequence[int], counts: Sequence[int]

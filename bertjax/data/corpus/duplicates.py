@@ -29,11 +29,7 @@ def exact_keys(documents: Sequence[Document]) -> np.ndarray:
 
 
 def near_keys(documents: Sequence[Document], hashes: Sequence[np.ndarray]) -> np.ndarray:
-    """uint64 [BANDS, D], of which similar documents have some in common.
-
-    Args:
-      hashes: uint64 [W], those of the words of each document. One without words has only equals.
-    """
+    """uint64 [BANDS, D], of which similar documents share some, by the hashes of their words."""
     from rensa import RMinHash
 
     shingles = [
@@ -51,11 +47,7 @@ def near_keys(documents: Sequence[Document], hashes: Sequence[np.ndarray]) -> np
 
 
 def first_of_group(bands: Iterable[np.ndarray], count: int) -> np.ndarray:
-    """int64 [count], the number of the first document of each document's group.
-
-    Args:
-      bands: uint64 [count] each, the keys of all documents in one band; one is used at a time.
-    """
+    """int64 [count], the first document of each group; the keys of one band are held at a time."""
     first = np.arange(count)
     for keys in bands:
         order = np.argsort(keys, kind="stable")

@@ -47,15 +47,7 @@ class Cleaning:
 def open_cleaning(
     languages: Sequence[str], duplicate: str | None, tasks: Sequence[str], sources: Sequence[str]
 ) -> Cleaning:
-    """The filters that the flags of launch/prepare_corpus.py ask for.
-
-    Args:
-      languages, duplicate, tasks: the values of --language_filter, --deduplicate, --decontaminate.
-      sources: the specs.
-
-    Raises:
-      InputError: a value is wrong, a file of a task is missing, or a library is not installed.
-    """
+    """The filters that the flags of launch/prepare_corpus.py ask for."""
     for code in languages:
         if not _CODE.fullmatch(code):
             raise InputError(

@@ -5,6 +5,11 @@ its shard; `bertjax.data.corpus.cleaning` compares the notes. In the folder are:
 
   tasks.npz             the n-grams of the tasks' texts
   found-00003.npz       the notes about one shard, until the verdicts are there
+
+The notes about D documents, of which K are neither removed nor empty, are `verdicts` uint8 [D], so
+far about the language; `words` int64 [D]; `languages`, how often each was removed, as JSON;
+`places` int64 [K], the numbers of the K; their keys in each band, uint64 [K]; `matches` int64
+[M, 2], the number of one of the K and an n-gram of a task in it; and `fingerprint`.
 """
 
 import dataclasses
@@ -83,14 +88,7 @@ class _Job:
 
 
 def _read_shard(job: _Job) -> None:
-    """Reads one shard and writes the notes about it.
-
-    The notes are arrays: `verdicts` uint8 [D], so far about the language; `words` int64 [D];
-    `languages`, how often each language was removed, as JSON; `places` int64 [K], the numbers of
-    the K documents that are neither removed nor empty; their keys in each band, uint64 [K];
-    `matches` int64 [M, 2], the number of a document (of those K) and an n-gram of a task in it;
-    and `fingerprint`.
-    """
+    """Reads one shard and writes the notes about it."""
     cleaning = job.cleaning
     tasks = task_texts(job.folder, cleaning)
     verdicts: list[int] = []
@@ -162,11 +160,7 @@ def _noted(folder: Path, number: int, name: str) -> np.ndarray:
 
 
 def read_notes(folder: Path, plan: Plan, name: str) -> Iterator[np.ndarray]:
-    """Yields one array of the notes about each shard, in order.
-
-    Raises:
-      InputError: a file is damaged.
-    """
+    """Yields one array of the notes about each shard, in order."""
     for number in range(len(plan.shards)):
         yield _noted(folder, number, name)
 

@@ -13,10 +13,7 @@ def word_frequencies(store: TokenStore, special_ids: Iterable[int]) -> np.ndarra
     """The share of each piece in the text of the training examples, float64 [V]; they sum to 1.
 
     Each source has the weight of its share of the examples. Documents are taken at equal distances,
-    until there are about 17 million tokens.
-
-    Args:
-      special_ids: pieces that do not count, because they are not text.
+    until there are about 17 million tokens. Special pieces have 0.
     """
     every = -(-store.token_count // _MOST)
     total = np.zeros(store.vocabulary_size)

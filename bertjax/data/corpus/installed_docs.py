@@ -1,8 +1,7 @@
 """The source `installed-docs`: the English documentation that every installation contains.
 
-It consists of the docstrings of the standard library and of the installed packages, and of the
-topic texts of `help()`. They are read from source files, which are not imported. Each source file
-is a document, and so is each topic.
+Each source file of the standard library and of the installed packages is a document: its
+docstrings. Each topic of `help()` is one, too. No file is imported.
 """
 
 import ast
@@ -24,11 +23,7 @@ _NOT_DOCUMENTATION = {"test", "tests", "testing", "idlelib", "lib2to3", "__pycac
 
 
 def write_installed_docs(path: str | os.PathLike, workers: int) -> None:
-    """Writes the documentation of this installation as a text file for `text:` sources.
-
-    Each line is a paragraph, and a blank line ends a document. The same installation always gives
-    the same bytes. Equal documents are written once.
-    """
+    """Writes this installation's documentation for `text:` sources: always the same bytes."""
     seen: set[bytes] = set()
     skipped = 0
     files = _python_files()
@@ -111,11 +106,7 @@ _ITEM = re.compile(r"\s*(?:[-*+•]|\d+[.)]|:\w[^:]*:)\s+")
 
 
 def _prose(text: str) -> Iterator[str]:
-    """The prose paragraphs of reStructuredText or Markdown, each on one line.
-
-    It drops doctests, literal and fenced blocks, directives, tables, the underlines of headings,
-    and any other block with few letters.
-    """
+    """The prose of reStructuredText or Markdown, each paragraph on one line."""
     literal = fenced = False
     for block in re.split(r"\n\s*\n", text.expandtabs()):
         lines = block.strip("\n").split("\n")

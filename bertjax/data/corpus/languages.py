@@ -26,11 +26,7 @@ def is_parallel(source: str) -> bool:
 
 
 def languages_of(source: str) -> tuple[str, ...]:
-    """("en", "sw") of "en-sw=parallel:...", ("sw",) of "sw=text:..."; () if it names none.
-
-    Raises:
-      InputError: a parallel source that names something else than two languages.
-    """
+    """("en", "sw") of "en-sw=parallel:...", ("sw",) of "sw=text:..."; () if it names none."""
     language, _ = split_language(source)
     if not language or not is_parallel(source):
         return (language,) if language else ()
@@ -59,10 +55,6 @@ def language_shares(languages: Sequence[str], sizes: Sequence[float], alpha: flo
     """The share of each source: its language's size to the power alpha, divided by size in it.
 
     With alpha below 1, languages with little text come more often (arXiv 1901.07291, section 3.1).
-
-    Args:
-      languages: of each source.
-      sizes: of each source.
     """
     names = sorted(set(languages))
     of = np.array([names.index(language) for language in languages])

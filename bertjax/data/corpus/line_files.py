@@ -21,11 +21,7 @@ _BLOCK = 1 << 16  # bytes of a compressed file
 
 
 def files(pattern: str) -> list[RemoteFile]:
-    """The files that match a glob or an address, sorted.
-
-    Raises:
-      InputError: none matches, all are empty, or an address cannot be read.
-    """
+    """The files that match a glob or an address, sorted; InputError if there is none with text."""
     if is_remote(pattern):
         found = find_remote(pattern)
     else:
@@ -78,10 +74,7 @@ COMPRESSED = tuple(_DECOMPRESSORS)
 
 
 class _Streams(io.RawIOBase):
-    """Decompresses a file of one or more streams, and of zero bytes as padding behind each.
-
-    Python's own readers of .xz and .bz2 end without a word where a later stream is damaged.
-    """
+    """Decompresses joined streams; Python's readers of .xz and .bz2 hide damage in later ones."""
 
     def __init__(self, file: IO[bytes], stream: Callable[[], Any]):
         self._file, self._new = file, stream
@@ -113,11 +106,7 @@ class _Streams(io.RawIOBase):
 
 
 def open_file(name: str, buffering: int = -1) -> IO[bytes]:
-    """Opens a file or an address for reading its bytes, compressed as they are.
-
-    Args:
-      buffering: as for Python's `open`; 0 suits a reader that knows which bytes it needs.
-    """
+    """Opens a file or an address for reading its bytes, compressed as they are."""
     return open_remote(name, buffering) if is_remote(name) else open(name, "rb", buffering)
 
 
@@ -147,10 +136,7 @@ def open_bytes(name: str) -> Iterator[IO[bytes]]:
 
 
 def lines(name: str, start: int) -> Iterator[tuple[int, bytes]]:
-    """Yields (byte offset, line with its end) for each line that begins at or after `start`.
-
-    In a compressed file, offsets count decompressed bytes.
-    """
+    """Yields (offset in decompressed bytes, line with its end) for lines from `start` on."""
     with open_bytes(name) as file:
         offset = 0
         if start:
@@ -217,10 +203,7 @@ class LineFiles(Source):
         ]
 
     def lines(self, part: Range) -> Iterator[tuple[int, bytes]]:
-        """Yields (byte offset, line) for each line of a range that is not blank.
-
-        A line belongs to the range in which it begins.
-        """
+        """Yields (byte offset, line) for each line that begins in a range and is not blank."""
         stop = self.stop(part)
         for offset, line in lines(part.path, part.start):
             if offset >= stop:

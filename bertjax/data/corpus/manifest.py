@@ -39,13 +39,8 @@ def write_manifest(
 ) -> None:
     """Declares a store complete.
 
-    Args:
-      directory: the corpus folder.
-      sources: (name, weight) of each source; a shard's "source" is an index into this list.
-      tokenizer_identity: `Tokenizer.identity` of the tokenizer that made the tokens.
-      vocabulary_size: the number of that tokenizer's pieces.
-      held_out: the fraction of documents in the split "heldout".
-      shards: the results of `ShardWriter.finish(source=...)`, shard 0 first.
+    `sources` are (name, weight), and a shard's "source" is an index into them. `shards` are the
+    results of `ShardWriter.finish(source=...)`, shard 0 first.
     """
     manifest = {
         "format_version": FORMAT_VERSION,

@@ -10,10 +10,7 @@ _MOST_WORDS = 1 << 20  # in the memory of the hashes
 
 
 class _Letters(dict[int, int | str]):
-    """Keeps letters, marks and digits; everything else separates words.
-
-    Chinese and Japanese write no spaces, so each of their characters is a word.
-    """
+    """Keeps letters, marks and digits; each Chinese or Japanese character is a word."""
 
     def __missing__(self, code: int) -> int | str:
         character = chr(code)

@@ -27,11 +27,7 @@ FORMS = "parallel:A|B, parallel:GLOB.tsv or parallel:GLOB.jsonl#FIELD,FIELD"
 
 
 def open_parallel(place: str) -> Source:
-    """Opens the source whose spec is "parallel:" and `place`.
-
-    Raises:
-      InputError: it is none of `FORMS`.
-    """
+    """Opens the source whose spec is "parallel:" and `place`."""
     if "|" in place:
         names = place.split("|")
         if len(names) == 2 and all(names):

@@ -19,8 +19,8 @@ from bertjax.data.corpus.source import Document, Range, Skip
 from bertjax.data.corpus.sources import open_source
 from bertjax.text.sentences import has_rules
 
-# A shard below 4 MiB of text is not worth a task of its own; one above 256 MiB takes too long to
-# repeat after an interruption. Between these limits 16 shards keep one machine evenly busy.
+# A shard below 4 MiB of text is not worth a task; one above 256 MiB takes too long to repeat after
+# an interruption. Between these limits, 16 shards keep one machine evenly busy.
 _SHARDS = 16
 _SMALLEST_SHARD, _LARGEST_SHARD = 4 << 20, 256 << 20
 _MANY_LINES = 3_000  # of a document; an article has some hundreds
@@ -29,12 +29,7 @@ _MANY_DOCUMENTS = 10_000
 
 @dataclasses.dataclass(frozen=True)
 class PlannedShard:
-    """The ranges of one shard. They all belong to `source`, an index into the plan's sources.
-
-    Attributes:
-      verdicts: the file that says which of its documents are removed (uint8 [documents], 0 if one
-        is kept; see `bertjax.data.corpus.cleaning`); "" if none is.
-    """
+    """The ranges of one shard, all of source number `source`; the file of its verdicts, or ""."""
 
     source: int
     ranges: tuple[Range, ...]
@@ -55,7 +50,7 @@ class Plan:
       shards: all shards, those of the first source first.
       installed_docs: the file with the text of the source installed-docs.
       held_out: the fraction of documents that go to the split "heldout".
-      language: the language of the sentence splitter, for sources that name none with rules.
+      language: that of the sentence splitter, for sources that name none with rules.
       skip: the documents that are skipped instead of raising.
       filters: identifies the filters of the documents; "" without any.
     """
@@ -75,10 +70,7 @@ class Plan:
 
     @property
     def identity(self) -> str:
-        """A hash of all settings that a shard depends on: if it changes, no shard is reused.
-
-        The mixing weights are not part of it.
-        """
+        """A hash of all settings that a shard depends on; the mixing weights are none of them."""
         specs = [spec for spec, _ in self.sources]
         parts = [
             (number, shard.source, Path(part.path).name, part.start, part.stop, part.size)
@@ -102,10 +94,7 @@ class Plan:
         return is_parallel(self.sources[source][0])
 
     def all_documents(self, shard: PlannedShard) -> Iterator[tuple[str, Document | None]]:
-        """The documents of one shard, also removed ones, in order, each with its file.
-
-        None stands for a skipped document.
-        """
+        """The documents of one shard and their files, also removed ones; None: a skipped one."""
         source = open_source(self.sources[shard.source][0], self.installed_docs)
         for part in shard.ranges:
             for document in source.documents(part, self.skip):
@@ -131,16 +120,7 @@ def make_plan(
     skip: Skip = Skip.NOTHING,
     filters: str = "",
 ) -> Plan:
-    """Cuts the sources into shards.
-
-    Args:
-      sources: (spec, weight) of each, as `bertjax.data.corpus.sources.parse_sources` gives them.
-      installed_docs: the file with the text of the source installed-docs, if that is used.
-      held_out, language, skip, filters: see `Plan`.
-
-    Raises:
-      InputError: a source is missing or empty.
-    """
+    """Cuts the sources, (spec, weight) each, into shards."""
     installed_docs = Path(installed_docs)
     extents = [open_source(spec, installed_docs).extents() for spec, _ in sources]
     target = shard_size(sum(extent.size for source in extents for extent in source))
@@ -161,13 +141,7 @@ def make_plan(
 
 
 def check_documents(plan: Plan) -> None:
-    """Checks before all work that the sources have a document for each split.
-
-    It reads until each split has one, but at most `_MANY_DOCUMENTS`; with so many it is content.
-
-    Raises:
-      InputError: the sources have too few documents; or a damaged one.
-    """
+    """Checks that each split has a document, by reading at most `_MANY_DOCUMENTS` of them."""
     documents, hashes = dict.fromkeys(SPLITS, 0), set()
     found = filter(None, chain.from_iterable(map(plan.documents, plan.shards)))
     for document in islice(found, _MANY_DOCUMENTS):

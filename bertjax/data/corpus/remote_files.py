@@ -40,7 +40,7 @@ _TOKENS = {
     ),
 }
 
-# The libraries below fsspec raise different exceptions. Their names and messages have these.
+# The libraries that fsspec uses raise different exceptions. Their names and messages have these.
 _FORBIDDEN = re.compile(
     r"^\w+: 40[13]\b|, 40[13]$|Forbidden|Unauthorized|AccessDenied|PermissionError|Credential|Gated"
 )
@@ -95,14 +95,7 @@ def find_remote(pattern: str) -> list[RemoteFile]:
 
 
 def open_remote(name: str, buffering: int = -1) -> IO[bytes]:
-    """Opens one file for reading bytes, from any place of it.
-
-    Args:
-      buffering: 0 asks for exactly the bytes that are read; else blocks are asked for.
-
-    Raises:
-      InputError: as in `find_remote`, also while it is read; or the file is missing.
-    """
+    """Opens one file for reading bytes, from any place of it, in blocks unless `buffering` is 0."""
     reader = _Reader(name)
     return cast(IO[bytes], io.BufferedReader(reader, _BLOCK) if buffering else reader)
 
@@ -196,10 +189,7 @@ def _system(name: str) -> "tuple[AbstractFileSystem, str]":
 
 
 def _patience(name: str) -> dict[str, dict[str, Any]]:
-    """The options with which the libraries of http and of Google end a try that stalls.
-
-    By themselves, these wait for minutes, or for ever; those of other protocols for seconds.
-    """
+    """Options that end a stalled try: the libraries of http and of Google wait too long."""
     protocols = set(map(_protocol, name.split("::")))
     options: dict[str, dict[str, Any]] = {}
     options |= {each: {"get_client": _client} for each in protocols & {"http", "https"}}
@@ -227,12 +217,7 @@ def _described(name: str, info: dict[str, Any]) -> RemoteFile:
 
 
 def _tried(use: Callable[[], T], where: str) -> T:
-    """The result of `use`, which is called again after a failure that may pass.
-
-    Raises:
-      FileNotFoundError: the file is missing.
-      InputError: the access is refused, or no try has succeeded.
-    """
+    """The result of `use`, which is called again after a failure that may pass."""
     for number, wait in enumerate((*_WAITS, None), start=2):
         try:
             return use()

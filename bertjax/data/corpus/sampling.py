@@ -26,15 +26,8 @@ def sample_documents(
 ) -> list[str]:
     """A uniform sample of the documents that are not held out, in bounded memory.
 
-    It keeps the documents with the smallest hashes, as many as fit.
-
-    Args:
-      documents: the paragraphs of each document; None is skipped.
-      held_out: the fraction that is held out.
-      max_bytes: the largest size of the sample, in bytes of UTF-8.
-
-    Returns:
-      The texts in the order of their hashes; each paragraph is a line.
+    It has the documents with the smallest hashes, in this order, as many as fit into `max_bytes` of
+    UTF-8; each paragraph is a line.
     """
     kept: list[tuple[int, bytes]] = []  # a heap, largest hash first
     size = 0

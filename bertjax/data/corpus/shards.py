@@ -68,7 +68,7 @@ class _File:
         return {"bytes": self.size, "sha256": self._hash.hexdigest()}
 
     def discard(self) -> None:
-        # On a full disk the flush in close() fails again; the first failure was raised before.
+        # On a full disk the flush in close() fails again, after the failure that was raised.
         with contextlib.suppress(OSError):
             self._file.close()
         self.temporary.unlink(missing_ok=True)
@@ -108,13 +108,8 @@ class _SplitWriter:
 class ShardWriter:
     """Writes one shard, document after document, in constant memory.
 
-    It is a context manager: if `finish` was not called, it deletes the files of the shard.
-
-    Args:
-      directory: the corpus folder, in which the store is made.
-      shard: the number of this shard, from 0.
-      vocabulary_size: decides the dtype of the tokens.
-      unknown_id: the id that counts as an unknown token; -1 if there is none.
+    It is a context manager: if `finish` was not called, it deletes the files of the shard. The
+    dtype of the tokens depends on `vocabulary_size`; `unknown_id` is -1 if there is no such token.
     """
 
     def __init__(
@@ -139,10 +134,7 @@ class ShardWriter:
         self._splits[split].add(tokens, lengths, words)
 
     def finish(self, **more: Any) -> dict[str, Any]:
-        """Renames the files to their final names, then writes the shard's JSON.
-
-        The JSON holds `more`, the counts and the checksums.
-        """
+        """Renames the files, then writes the shard's JSON: `more`, the counts and the checksums."""
         splits = {split: writer.finish() for split, writer in self._splits.items()}
         shard = {"shard": self._shard, **more, "splits": splits}
         write_json(shard_file(self._directory, self._shard), shard)

@@ -33,14 +33,11 @@ class Range:
 
 @dataclasses.dataclass(frozen=True)
 class Extent:
-    """One whole file (or data set), before it is cut.
+    """One whole file (or data set), before it is cut; fields as those of `Range`.
 
     Attributes:
-      path: as in `Range`.
       units: the number of its bytes, row groups or examples.
-      size: the approximate number of raw bytes.
       divisible: whether reading can start in the middle, as it cannot in a compressed file.
-      version: as in `Range`.
     """
 
     path: str
@@ -71,11 +68,7 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def extents(self) -> list[Extent]:
-        """The files (or data set) of the source, in order; tfds may download it first.
-
-        Raises:
-          InputError: nothing matches, or a file is not of this kind.
-        """
+        """The files (or data set) of the source, in order; tfds may download it first."""
 
     @abc.abstractmethod
     def documents(self, part: Range, skip: Skip = Skip.NOTHING) -> Iterator[Document | None]:

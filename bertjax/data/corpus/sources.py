@@ -11,10 +11,10 @@
 A code before a source names its language: "sw=text:swahili/*.txt". That of parallel texts
 names both: "en-sw=parallel:a.en|a.sw".
 
-Where a field, a row or an example is a document, newlines separate its paragraphs. Files of lines
-may be compressed (.gz .xz .bz2 .zst). A file or a glob may also be an address that fsspec reads,
-such as "text:hf://datasets/USER/NAME/*.txt.gz" or "jsonl:s3://BUCKET/*.jsonl#text". All sources
-are read in bounded memory.
+In a field, a row or an example, newlines separate paragraphs. Files of lines may be compressed (.gz
+.xz .bz2 .zst). A file or a glob may be an address that fsspec reads, such as
+"text:hf://datasets/USER/NAME/*.txt.gz" or "jsonl:s3://BUCKET/*.jsonl#text". All sources are read in
+bounded memory.
 
 A source is cut into ranges by sizes alone, so the cut does not depend on the number of readers.
 Each document belongs to exactly one range.
@@ -64,12 +64,7 @@ def parse_sources(specs: list[str]) -> list[tuple[str, float | None]]:
 
 
 def open_source(spec: str, installed_docs: Path) -> Source:
-    """Opens the source that `spec` names.
-
-    Args:
-      spec: as described at the top of this file, perhaps with a language, without a weight.
-      installed_docs: the text file that `installed-docs` was written to.
-    """
+    """Opens the source that `spec` names; `installed_docs` is that source as a file."""
     _, spec = split_language(spec)
     if spec == INSTALLED_DOCS:
         return _Text(glob.escape(str(installed_docs)))
@@ -89,10 +84,7 @@ def open_source(spec: str, installed_docs: Path) -> Source:
 
 
 class _Text(LineFiles):
-    """Text files: each line is a paragraph, and blank lines separate documents.
-
-    A document belongs to the range in which the blank line before it begins.
-    """
+    """A document belongs to the range in which the blank line before it begins."""
 
     def documents(self, part: Range, skip: Skip = Skip.NOTHING) -> Iterator[Document | None]:
         path, stop = part.path, self.stop(part)

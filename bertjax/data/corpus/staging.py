@@ -2,8 +2,7 @@
 
 A store is read through memory maps, which a bucket does not offer. The copies are in
 $BERTJAX_CACHE (by default ~/.cache/bertjax), each under the identity of its data. They stay until
-the user deletes them: the program that copies prints where they are, how large they are, and how
-to delete them.
+the user deletes them.
 """
 
 import hashlib
@@ -29,9 +28,8 @@ def staged(folder: Path, identity: str, files: Mapping[str, Mapping[str, Any]], 
     them makes it and the others wait.
 
     Args:
-      folder: the folder in a bucket.
       identity: the name of the copy; folders with different contents must have different names.
-      files: the name of each file in it -> its "bytes" and "sha256".
+      files: the name of each file in the folder -> its "bytes" and "sha256".
       last: the name of one more file, which is copied last and marks the copy as complete.
 
     Raises:

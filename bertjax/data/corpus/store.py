@@ -23,11 +23,7 @@ from bertjax.text.tokenizer import Tokenizer
 
 
 def open_tokenizer(corpus: str) -> Tokenizer:
-    """Opens the tokenizer that a corpus was prepared with; `corpus` is DIR or DIR@WEIGHT.
-
-    Raises:
-      InputError: the folder is missing, or has no tokenizer in it.
-    """
+    """Opens the tokenizer that a corpus, DIR or DIR@WEIGHT, was prepared with."""
     name, _ = split_weight(corpus)
     if not checked_path(name).is_dir():
         raise InputError(
@@ -97,16 +93,12 @@ class TokenStore:
     Open it with `TokenStore.open`. The tokens of a document are contiguous, and so are the
     documents of a source. A position is an index into the sequence of all tokens.
 
-    Tokens stay on disk until they are read; the two arrays of starts are in memory.
-
     Attributes:
       document_starts: int64 [documents + 1]; the last element is `token_count`.
       sentence_starts: int64 [sentences + 1]; the last element is `token_count`. A document's first
         sentence starts where the document starts.
       sources: a `SourceSpan` for every source that has documents in this split.
-      token_count: the number of all tokens.
-      dtype: the dtype of the tokens.
-      vocabulary_size: the size of the vocabulary; every token id is below it.
+      vocabulary_size: every token id is below it.
       tokenizer_identity: `Tokenizer.identity` of the tokenizer that made the tokens.
       identity: a hash of the data, the mixing weights and the split.
     """
@@ -160,9 +152,9 @@ class TokenStore:
             share of the examples. Either all corpora have a weight or none has; then their shares
             are in proportion to their tokens. Sources keep their shares within their corpus.
           split: "train" or "heldout".
-          alpha: the power of sampling by language: see `language_shares`. Unless it is 1, no corpus
+          alpha: the power of sampling by language (`language_shares`). Unless it is 1, no corpus
             and no source has a weight, and all sources name their language.
-          tokenizer_identity: the identity of the caller's tokenizer, which is compared.
+          tokenizer_identity: that of the caller's tokenizer, which is compared.
           verify: whether to read all files and compare their checksums.
 
         Raises:
@@ -241,15 +233,7 @@ class TokenStore:
         return table(*zip(*((s.language, s.tokens, s.share) for s in self.sources), strict=True))
 
     def read_spans(self, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Reads runs of tokens, each within one document.
-
-        Args:
-          starts: [R] the position of each run's first token.
-          lengths: [R] the number of tokens of each run.
-
-        Returns:
-          [sum(lengths)] the tokens of all runs in order, in the store's dtype.
-        """
+        """The tokens of R runs, each within one document: [sum(lengths)], in the store's dtype."""
         shard = np.searchsorted(self._shard_starts, starts, side="right") - 1
         starts = starts - self._shard_starts[shard]
         # For runs of about 30 tokens and more, slices are faster than one ragged gather, and they

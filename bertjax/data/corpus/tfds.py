@@ -9,11 +9,7 @@ PREFIX = "tfds:"  # begins the name of a data set, where a folder may be named i
 
 
 class Records(Protocol):
-    """The examples of one split: texts are bytes, classes are numbers.
-
-    Attributes:
-      dataset_info: its `features` describes the features.
-    """
+    """The examples of one split: texts are bytes, classes are numbers."""
 
     dataset_info: Any
 
@@ -25,16 +21,7 @@ class Records(Protocol):
 
 
 def prepare(name: str, split: str, features: Collection[str] = ()) -> Any:
-    """Returns the builder of a data set; downloads the data set if this machine lacks it.
-
-    Args:
-      name: the name with its config, as in "glue/mrpc".
-      split: a split that the data set must have.
-      features: the features that its examples must have.
-
-    Raises:
-      InputError: the data set is unknown, or lacks the split or a feature.
-    """
+    """Returns the builder of a data set, such as "glue/mrpc"; downloads what this machine lacks."""
     builder = _downloaded(name)
     splits = builder.info.splits
     if split not in splits:
@@ -48,11 +35,7 @@ def prepare(name: str, split: str, features: Collection[str] = ()) -> Any:
 
 
 def has_split(name: str, split: str) -> bool:
-    """Whether a data set has the split; downloads the data set if this machine lacks it.
-
-    Raises:
-      InputError: the data set is unknown.
-    """
+    """Whether a data set has the split; downloads the data set if this machine lacks it."""
     return split in _downloaded(name).info.splits
 
 
@@ -61,7 +44,7 @@ def _downloaded(name: str) -> Any:
     import tensorflow_datasets.text  # noqa: F401 (registers the text data sets)
 
     try:
-        # This is the only format with random access without TensorFlow.
+        # The only format with random access without TensorFlow.
         builder = tfds.builder(name, file_format="array_record")
     except ValueError as error:  # DatasetNotFoundError is one of these
         reason = str(error).strip().split("\n")[0]
@@ -71,9 +54,5 @@ def _downloaded(name: str) -> Any:
 
 
 def open_split(name: str, split: str, features: Collection[str] = ()) -> Records:
-    """The examples of one split, with random access.
-
-    Raises:
-      InputError: see `prepare`.
-    """
+    """The examples of one split, with random access."""
     return prepare(name, split, features).as_data_source(split)

@@ -14,14 +14,10 @@ _READ_PER_SAMPLED = 8
 
 
 def vocabulary_sample(plan: Plan, most: int, alpha: float = 1.0) -> list[str]:
-    """The sample of training text from which a vocabulary is learned.
+    """The sample of training text from which a vocabulary is learned, about `most` bytes.
 
-    With alpha below 1 each language has its share of the bytes; the documents of one that has not
-    so much text are repeated.
-
-    Args:
-      most: about its size, bytes.
-      alpha: see `bertjax.data.corpus.languages.language_shares`.
+    With alpha below 1 each language has its share of the bytes (`language_shares`); the documents
+    of one that has not so much text are repeated.
     """
     if alpha == 1.0:
         return _sample(plan, most)

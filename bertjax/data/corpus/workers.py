@@ -60,11 +60,7 @@ def worker_context() -> SpawnContext:
 
 @contextlib.contextmanager
 def worker_pool(workers: int, **options: Any) -> Iterator[ProcessPoolExecutor]:
-    """A pool of worker processes; `options` are those of `ProcessPoolExecutor`.
-
-    Raises:
-      InputError: a worker was killed.
-    """
+    """A pool of worker processes; `options` are those of `ProcessPoolExecutor`."""
     options = {"mp_context": worker_context()} | options
     try:
         with ProcessPoolExecutor(workers, **options) as pool:
@@ -91,9 +87,6 @@ def run_jobs(
       work: does one job; it asks `stopping` now and then.
       sizes: the raw bytes of each job.
       done: the bytes of the jobs that were done before.
-
-    Raises:
-      InputError: a job has raised it, or a worker was killed.
     """
     context = worker_context()
     stop = context.Event()

@@ -57,16 +57,7 @@ class ExampleSpec:
 
 
 class Examples:
-    """The batches of one stream over a token store.
-
-    Args:
-      store: the text.
-      tokenizer: the tokenizer of the ids in the store.
-      spec: the settings.
-
-    Raises:
-      InputError: the store cannot give such examples, or another tokenizer made it.
-    """
+    """The batches of one stream over a token store that this tokenizer made."""
 
     def __init__(self, store: TokenStore, tokenizer: Tokenizer, spec: ExampleSpec):
         if store.tokenizer_identity != tokenizer.identity:
@@ -78,12 +69,9 @@ class Examples:
         self._corrupt = spec.corruption.open(tokenizer)
 
     def batch(self, step: int, rows: slice | None = None) -> dict[str, np.ndarray]:
-        """The arrays of the layout's and the corruption's fields for rows of one step's batch.
+        """The arrays of the layout's and the corruption's fields, for rows of one step's batch.
 
-        Args:
-          step: counted from 0 in this stream.
-          rows: the rows of the global batch to make; all by default. The rows of a batch do
-            not depend on which others are made with them.
+        Steps count from 0 in this stream. A row does not depend on which others are made with it.
         """
         made = range(self.spec.batch_size)[rows or slice(None)]
         index = step * self.spec.batch_size + np.arange(made.start, made.stop)

@@ -1,9 +1,9 @@
 """Rows of a stream that go on from batch to batch, for models with a memory (XLNet, section 3.1).
 
 As in data_utils.py of zihangdai/xlnet (`create_tfrecords`), a row is a part that is reused, then
-the text behind it and the special tokens; in the next batch, the same row begins behind the part
-that is reused. So the model remembers that part when it reads what comes after it. Unlike there,
-the text behind it is one text A, and not A and B: nothing is predicted of pairs.
+the text after it and the special tokens. In the next batch, the row begins after the reused part,
+which the model then remembers. Unlike there, the text after it is one text A, and not A and B:
+nothing is predicted of pairs.
 """
 
 import dataclasses
@@ -24,12 +24,11 @@ from bertjax.text.tokenizer import Tokenizer
 class ContinuedStream:
     """Full rows of the stream, each with the special tokens of one text at its end.
 
-    Row r of a batch begins `reuse` tokens behind row r of the batch before. The rows are dealt to
-    the sources by their shares, and begin at even distances in each. At the end of a source, a row
-    goes on at its beginning.
+    The rows are dealt to the sources by `deal_rows`. At the end of a source, a row goes on at its
+    beginning.
 
     Attributes:
-      reuse: the tokens by which a row moves on.
+      reuse: the tokens by which a row moves on from batch to batch.
       memory: the tokens before a row that the model remembers.
     """
 
@@ -45,12 +44,7 @@ class ContinuedStream:
 
 
 class ContinuedRows:
-    """The rows of a `ContinuedStream` over a store.
-
-    Raises:
-      InputError: special tokens before the text; a memory that is longer than a row; a part that is
-        reused and leaves no text behind it; a source with less text than a row, or without a row.
-    """
+    """The rows of a `ContinuedStream` over a store."""
 
     def __init__(self, layout: ContinuedStream, store: TokenStore, spec: RowSpec):
         tokenizer, length, template = spec.tokenizer, spec.length, spec.tokenizer.template
@@ -96,11 +90,7 @@ class ContinuedRows:
 def deal_rows(sources: Sequence[SourceSpan], batch_size: int) -> tuple[np.ndarray, np.ndarray]:
     """Deals the rows of a batch to the sources by their shares.
 
-    Returns:
-      The source of each row, and where the row begins in it, from 0 to 1, at even distances.
-
-    Raises:
-      InputError: a source has no row.
+    Returns the source of each row, and where the row begins in it, from 0 to 1, at even distances.
     """
     shares = np.array([source.share for source in sources])
     ends = np.cumsum(shares)

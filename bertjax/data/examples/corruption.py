@@ -16,10 +16,7 @@ Corrupt = Callable[[LaidOut, Draws, np.ndarray], dict[str, np.ndarray]]
 
 
 class Corruption(Protocol):
-    """A way to make inputs and targets of rows of text.
-
-    `MaskedTokens` masks tokens and whole words; masked spans would be another class.
-    """
+    """A way to make inputs and targets of rows of text."""
 
     @property
     def fields(self) -> Mapping[str, Field]:
@@ -35,8 +32,7 @@ class Corruption(Protocol):
     def open(self, tokenizer: Tokenizer) -> Corrupt:
         """Returns a function for a tokenizer: (rows, draws, index [R]) -> the arrays of `fields`.
 
-        The rows' `input_ids` are changed in place. `draws` and `index` are the stream's random
-        numbers, and the examples' indices in it.
+        It changes the rows' `input_ids` in place. `index` has the examples' indices in the stream.
         """
 
 
@@ -106,10 +102,7 @@ class HiddenTokens(MaskedTokens):
 
 @dataclasses.dataclass(frozen=True)
 class NextTokens:
-    """Nothing is masked; every token is predicted from those before it (Table 5, "LTR").
-
-    The first token of a packed document is not predicted, because another document is before it.
-    """
+    """Every token is predicted from those before it in its document (Table 5, "LTR")."""
 
     has_fixed_masks: ClassVar[bool] = False
     fields: ClassVar[Mapping[str, Field]] = {

@@ -4,11 +4,7 @@ import numpy as np
 
 
 def mean_context(segment_ids: np.ndarray) -> float:
-    """The mean number of tokens in a token's document.
-
-    Args:
-      segment_ids: int [R, S], the number of each position's document; 0 is padding.
-    """
+    """The mean number of tokens in a token's document, from `segment_ids` [R, S]; 0 is padding."""
     rows, length = segment_ids.shape
     documents = (np.arange(rows)[:, None] * (length + 1) + segment_ids)[segment_ids > 0]
     sizes = np.bincount(documents).astype(np.float64)

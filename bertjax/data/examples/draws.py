@@ -1,7 +1,7 @@
 """Random numbers that are a function of their indices, for whole arrays at once.
 
-There is no generator with a state: a draw is a hash of (seed, purpose, index). So any row of any
-batch can be made alone, in any order, on any host.
+A draw is a hash of (seed, purpose, index), without a state. So any row of any batch can be made
+alone, in any order, on any host.
 """
 
 import zlib
@@ -23,12 +23,7 @@ def _hash(name: str) -> np.uint64:
 
 
 class Draws:
-    """The draws of one (seed, stream).
-
-    Args:
-      seed: the run's seed.
-      stream: the use of the draws ("phase 0", "heldout", ...); each name gives different draws.
-    """
+    """The draws of one (seed, stream): a stream is a use of them ("phase 0", "heldout")."""
 
     def __init__(self, seed: int, stream: str):
         self._key = _mix(np.array([seed], np.uint64) * _GOLDEN + _hash(stream))
@@ -68,9 +63,6 @@ def permute(index: np.ndarray, size: np.ndarray, keys: np.ndarray) -> np.ndarray
     Args:
       index, size: int64 [R], 0 <= index < size.
       keys: uint64 [R]; rows with equal key and size share one permutation.
-
-    Returns:
-      int64 [R] in [0, size).
     """
     size = size.astype(np.uint64)
     bits = np.ceil(np.log2(np.maximum(size, 2))).astype(np.uint64)

@@ -17,7 +17,7 @@ class LaidOut(NamedTuple):
     """R rows of whole text.
 
     Attributes:
-      arrays: the arrays of the layout's fields; `input_ids` [R, S] may be changed in place.
+      arrays: those of the layout's fields; `input_ids` [R, S] may be changed in place.
       lengths: int64 [R], tokens of each row, special ones counted.
       row: int64 [R], the number of each row of a layout with fixed rows; otherwise None.
       epoch: int64 [R], how often such a row was shown before; otherwise None.
@@ -34,9 +34,7 @@ class RowSpec:
     """What the rows of one stream of examples need besides their text.
 
     Attributes:
-      tokenizer: the tokenizer of the store.
       length: S.
-      draws: the stream's random numbers.
       batch_size: the rows of a batch: row r of batch n has the index n * batch_size + r.
       short_probability: the share of examples that have a random shorter length; 0 unless the
         layout `has_short_rows`.
@@ -50,15 +48,7 @@ class RowSpec:
 
 
 class TextLayout(Protocol):
-    """A way to put text into sequences.
-
-    There is one for spans; one for packed documents (`bertjax.data.examples.packed_layout`); one
-    for whole sentences (`bertjax.data.examples.sentence_layout`); one for a stream
-    (`bertjax.data.examples.stream_layout`), one for a stream that goes on from batch to batch
-    (`bertjax.data.examples.continued_layout`), one for sentences in both directions
-    (`bertjax.data.examples.two_way_layout`); and one for texts with their translations
-    (`bertjax.data.examples.translation_layout`).
-    """
+    """A way to put text into sequences."""
 
     @property
     def fields(self) -> Mapping[str, Field]:
@@ -73,20 +63,12 @@ class TextLayout(Protocol):
         """Whether each epoch has the same rows."""
 
     def open(self, store: TokenStore, spec: RowSpec) -> Callable[[np.ndarray], LaidOut]:
-        """Returns a function for the text of a store: indices of examples, int64 [R] -> their rows.
-
-        Raises:
-          InputError: the store cannot give such text.
-        """
+        """Returns a function for the text of a store: indices, int64 [R] -> their rows."""
 
 
 @dataclasses.dataclass(frozen=True)
 class SpanLayout:
-    """A span of text and padding, or two spans in pairs, in the tokenizer's template.
-
-    Attributes:
-      pairs: B follows A, or is of another document; the label says which.
-    """
+    """A span of text and padding, or a pair of spans and its label, in the tokenizer's template."""
 
     pairs: bool
     has_short_rows: ClassVar[bool] = True
@@ -144,10 +126,7 @@ class SpanRows:
         return LaidOut(arrays, lengths)
 
     def placed(self, spans: TextSpans) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The token ids [R, S], where B begins in each row, and the rows' lengths [R].
-
-        Without B, it begins behind the row's last token.
-        """
+        """The token ids [R, S], the start of B or the end (without B) [R], the lengths [R]."""
         rows = len(spans.a_start)
         ids = np.full((rows, self.length), self.tokenizer.pad_id, np.int32)
         flat, begin = ids.reshape(-1), np.arange(rows) * self.length

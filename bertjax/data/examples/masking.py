@@ -56,11 +56,7 @@ class MaskingRule:
             )
 
     def width(self, length: int) -> int:
-        """P, the most predicted positions of a sequence: 20 of 128 tokens, 77 of 512.
-
-        Raises:
-          ValueError: the rate predicts less than half a token, but each sequence has at least one.
-        """
+        """P, the most predicted positions of a sequence: 20 of 128 tokens, 77 of 512."""
         if length * self.rate < 0.5:
             raise ValueError(
                 f"masking rate={self.rate} predicts no token in length={length}: "
@@ -78,18 +74,15 @@ class MaskingRule:
     def unigram_baseline(self, frequencies: np.ndarray) -> float:
         """The least mean loss (nats) of a guess that sees the predicted position and nothing else.
 
-        At a [MASK], this is the entropy of the words. Any other token that is shown is more likely
-        the right one than a random one, unless it is rare. A model that does not use the context
-        yet cannot have a lower loss.
-
-        Args:
-          frequencies: float [V], the share of each piece in the text.
+        At a [MASK], this is the entropy of the words, whose shares are `frequencies` [V]. Any other
+        token that is shown is more likely the right one than a random one, unless it is rare. A
+        model that does not use the context yet cannot have a lower loss.
         """
         entropy = -_x_log_x(frequencies).sum()
         unchanged = max(1 - self.mask - self.random, 0.0)
         shown = unchanged * frequencies + self.random / len(frequencies)
-        # Given the token that is shown: the probability that it was left unchanged; the probability
-        # that it is the right one; and the sum of p log p over all other tokens.
+        # Given the token that is shown: the probability that it is unchanged, that it is right,
+        # and the sum of p log p over all other tokens.
         certain = unchanged * frequencies / np.where(shown > 0, shown, 1.0)
         right = certain + (1 - certain) * frequencies
         others = (1 - frequencies) * _x_log_x(1 - certain)
@@ -114,12 +107,11 @@ class Masker:
     """Masks tokens of whole batches.
 
     Args:
-      rule: the settings.
       mask_id: the id of [MASK].
       ordinary: bool [V], False for special tokens, which are never masked or put in.
       continues_word: bool [V], True for pieces inside a word; needed for whole words.
-      word_links: None, or uint8 [2, V], which pieces can be neighbours in a word; see
-        `bertjax.text.tokenizer.Tokenizer`.
+      word_links: uint8 [2, V], which pieces can be neighbours in a word, or None
+        (`bertjax.text.tokenizer.Tokenizer`).
     """
 
     def __init__(
@@ -141,7 +133,7 @@ class Masker:
         Args:
           ids: int32 [R, S], with [CLS], [SEP] and padding.
           lengths: int64 [R], the tokens of each row, including the special ones.
-          draws, index: the random stream and the examples' indices [R].
+          index: the examples' indices [R].
         """
         rows, length = ids.shape
         width = self._rule.width(length)
@@ -205,13 +197,7 @@ def inside_words(
     continues_word: np.ndarray,
     word_links: np.ndarray | None,
 ) -> np.ndarray:
-    """Whether each token continues the word of the token before it, bool [R, S].
-
-    Args:
-      ids: int32 [R, S].
-      maskable: bool [R, S], False for special tokens, which are in no word.
-      continues_word, word_links: see `Masker`.
-    """
+    """Whether each token of `ids` continues the word of the token before it, bool [R, S]."""
     continues = continues_word.take(ids) & maskable
     continues[:, 1:] &= maskable[:, :-1]
     if word_links is not None:
@@ -224,25 +210,11 @@ def inside_words(
 def _whole_words(
     words: np.ndarray, size: np.ndarray, count: np.ndarray, first: np.ndarray, width: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Chooses whole words from tokens in random order, in which the pieces of a word are adjacent.
-
-    The tokens are treated as a circle. A word is chosen if it begins within `count` positions
-    after a random one, so each word has the same chance, and the chosen words have `count` tokens
-    on average. Words of a single piece are added or removed to reach `count` exactly. If there are
-    too few of them, the last word is dropped.
-
-    Args:
-      words: uint32 [R, S], equal for the pieces of one word; at least two special tokens are last.
-      size: int64 [R], the number of tokens that are not special.
-      count: int64 [R], the most tokens to choose.
-      first: int64 [R], the random position, less than `size`.
-      width: W, how many positions of the circle are searched for the ends of words and for single
-        pieces; more than twice the largest count.
-
-    Returns:
-      int64 [R, W], indices into the flattened `words`, and bool [R, W], whether each is chosen.
-    """
-    # One more column before and one after show whether words end at the borders.
+    """Chooses `count` [R] tokens as whole words: their places [R, W], and which are chosen."""
+    # The tokens are a circle, with their words in random order. A word is chosen if it begins
+    # within `count` places after the random place `first`: so each word has the same chance. Words
+    # of one piece are added or removed to reach `count`; without enough, the last word goes.
+    # One more column at each side shows whether words end at the borders.
     column = np.arange(-1, width + 1, dtype=np.int32)
     size, count, first = (each.astype(np.int32)[:, None] for each in (size, count, first))
     places = (first + column) % np.maximum(size, 1)

@@ -11,16 +11,9 @@ _BLOCK = 4096
 class Mixture:
     """Mixes sources by their shares, exactly, in every block of 4096 examples.
 
-    Every block has the same random pattern of sources, in which each source has its share. So the
-    rank of an example within its source follows from the example's index alone, and a source is
-    read in its own order, without repetition, in any mixture.
-
-    Args:
-      shares: the share of each source; they sum to 1 and are rounded to multiples of 1/4096.
-      draws: the random numbers of the pattern.
-
-    Raises:
-      InputError: a share is so small that a block has no example of the source.
+    Every block has the same random pattern, in which each source has its share, rounded to a
+    multiple of 1/4096. So the rank of an example within its source follows from the example's index
+    alone, and a source is read in its own order, without repetition, in any mixture.
     """
 
     def __init__(self, shares: np.ndarray, draws: Draws):

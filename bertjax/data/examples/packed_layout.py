@@ -15,10 +15,7 @@ from bertjax.text.tokenizer import Tokenizer
 
 @dataclasses.dataclass(frozen=True)
 class PackedLayout:
-    """Sequences of one text each ([CLS] text [SEP]), one after the other, and padding.
-
-    The texts are documents, or pieces of long documents.
-    """
+    """Sequences of one document, or a piece of a long one, each ([CLS] text [SEP]), and padding."""
 
     fields: ClassVar[Mapping[str, Field]] = TEXT | SEGMENT_IDS
     has_short_rows: ClassVar[bool] = False

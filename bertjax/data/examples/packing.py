@@ -1,8 +1,8 @@
 """Decides which text stands in a row of packed documents.
 
-A document is cut into pieces of `room` tokens; the rest is one more piece. So a document of at most
-`room` tokens stays whole. The place of the rest among the other pieces is drawn anew in
-every epoch, which moves the borders between them; the lengths of all pieces stay the same.
+A document is cut into pieces of `room` tokens; the rest is one more piece. The place of the rest
+among the pieces is drawn anew in every epoch, which moves the borders between them; their lengths
+stay the same.
 
 Rows are packed by the histogram of these lengths alone (Krell et al., arXiv 2107.02027). The result
 is a short list of compositions, such as "512 rows have a piece of 900 tokens and one of 120". In
@@ -33,15 +33,9 @@ class Composition(NamedTuple):
 def pack(counts: np.ndarray) -> list[Composition]:
     """Packs pieces into rows by their lengths: the longest first, each where it fits best.
 
-    A piece goes into the fullest row that has room for it, or opens a new row. Rows of equal
-    content are treated together, so the time depends on the lengths, and not on the number of
-    pieces.
-
-    Args:
-      counts: int [S + 1], how many pieces have each length from 0 to S, the length of a row.
-
-    Returns:
-      Compositions, which together have every piece of a length above 0 once.
+    Rows of equal content are treated together, so the time depends on the lengths, and not on the
+    number of pieces. `counts`, int [S + 1], says how many pieces have each length from 0 to S, that
+    of a row.
     """
     size = len(counts) - 1
     packed: dict[int, list[Composition]] = {}  # by the free places of a row
@@ -86,17 +80,7 @@ class Pieces(NamedTuple):
 
 
 class RowPacker:
-    """Finds the pieces in any row of one stream.
-
-    Args:
-      store: the tokens; each source has rows of its own.
-      length: S, the length of a row.
-      specials: the special tokens of each piece.
-      draws: the stream's random numbers.
-
-    Raises:
-      InputError: the rows are too short.
-    """
+    """Finds the pieces in any row of one stream; each source has rows of its own."""
 
     def __init__(self, store: TokenStore, *, length: int, specials: int, draws: Draws):
         self._room, self._draws = length - specials, draws
@@ -142,11 +126,7 @@ class RowPacker:
         return Pieces(row, self._columns[place], self._start(self._begins[piece], epoch), length)
 
     def _start(self, begin: np.ndarray, epoch: np.ndarray) -> np.ndarray:
-        """Moves the pieces of a document, so that the rest comes at its place in this epoch.
-
-        Args:
-          begin: int64 [T], where pieces begin if the rest is the last one.
-        """
+        """Where pieces begin in this epoch, if they begin at `begin` [T] when the rest is last."""
         document = np.searchsorted(self._documents, begin, side="right") - 1
         first = self._documents[document]
         whole, rest = np.divmod(self._documents[document + 1] - first, self._room)
@@ -157,11 +137,7 @@ class RowPacker:
 
 
 def _pieces_by_length(store: TokenStore, room: int) -> tuple[np.ndarray, np.ndarray]:
-    """The position where each piece begins if the rest is the last piece: int64 [pieces].
-
-    The pieces are sorted by source and length. Also returns int64 [sources, room + 2], where each
-    length from 0 on begins among them.
-    """
+    """Where pieces begin if the rest is last, by source and length; and each length's offset."""
     begins, class_starts, total = [], [], 0
     for source in store.sources:
         starts = store.document_starts[source.first_document : source.last_document_exclusive + 1]
@@ -177,11 +153,7 @@ def _pieces_by_length(store: TokenStore, room: int) -> tuple[np.ndarray, np.ndar
 
 
 def _places(compositions: list[Composition], size: int, specials: int) -> list[np.ndarray]:
-    """For each composition of a source, the places for pieces in a row: int64 [3, places].
-
-    A place has a length of text, the column where it begins, and the rank of the piece that its
-    first row takes among those of the length; the next row takes the next piece.
-    """
+    """The lengths, columns and first ranks of the pieces of each composition, int64 [3, pieces]."""
     taken = np.zeros(size + 1, np.int64)
     found = []
     for lengths, rows in compositions:

@@ -1,7 +1,4 @@
-"""The order in which the tokens of a row are predicted, and which of them (XLNet, section 2.3).
-
-Both are a function of the example, as everything in a batch.
-"""
+"""The order in which the tokens of a row are predicted, and which of them (XLNet, section 2.3)."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -22,7 +19,7 @@ _LONGEST = 5  # pieces of a span; a span of n is drawn with a probability in pro
 class PermutedTokens:
     """One of `one_in` tokens is predicted; the text stays as it is.
 
-    A row has two parts: the tokens that the model will remember, and those behind them. Each part
+    A row has two parts: the tokens that the model will remember, and those after them. Each part
     has its own order, and the first does not see the second. In the order of a part, the tokens
     that are not predicted come first and together; then the others and the special tokens, which
     are never predicted, one after the other (data_utils.py of zihangdai/xlnet, `_local_perm`).
@@ -41,11 +38,7 @@ class PermutedTokens:
     }
 
     def predicted(self, length: int) -> int:
-        """See `Corruption`.
-
-        Raises:
-          ValueError: no token of a part would be predicted.
-        """
+        """The predicted tokens of a row; raises ValueError if a part would have none."""
         first, second = self._goals(length)
         if not (first and second):
             raise ValueError(
@@ -99,7 +92,7 @@ def spans(
     index: np.ndarray,
     part: int,
 ) -> np.ndarray:
-    """Chooses the tokens that are predicted, as `_sample_mask` of zihangdai/xlnet does.
+    """Chooses the predicted tokens, bool [R, S], as `_sample_mask` of zihangdai/xlnet does.
 
     A span has n = 1 to 5 pieces and stands at a random place in n * `one_in` others; it begins with
     a word. When the text is used up, single pieces are added.
@@ -108,10 +101,7 @@ def spans(
       may: bool [R, S], False for tokens that are never predicted.
       begins: bool [R, S], where a word begins.
       goal: how many are chosen in each row, if so many may be.
-      part: an index of the draws, beside the examples' `index` [R].
-
-    Returns:
-      bool [R, S].
+      part: an index of the draws, next to the examples' `index` [R].
     """
     rows, length = may.shape
     row, columns = np.arange(rows), np.arange(length)

@@ -38,11 +38,7 @@ class SentenceLayout:
 
 
 class SentenceRows:
-    """The rows of a `SentenceLayout` over a store.
-
-    Raises:
-      InputError: the rows are too short.
-    """
+    """The rows of a `SentenceLayout` over a store."""
 
     def __init__(self, store: TokenStore, spec: RowSpec, crosses_documents: bool):
         room = spec.length - spec.tokenizer.template.specials(pair=False)
@@ -80,7 +76,7 @@ class SentenceRows:
         ids = np.where(inside, tokenizer.sep_id, tokenizer.pad_id).astype(np.int32)
         begins = np.arange(len(index)) * self._spec.length
         text = template.write(ids.reshape(-1), begins, text_length).a
-        # The text is read document by document: a store reads no span across the end of one.
+        # A store reads no span across the end of a document.
         count = last - document + 1
         of_row, piece = np.repeat(np.arange(len(index)), count), ragged_arange(document, count)
         bounds = self._store.document_starts
@@ -102,11 +98,7 @@ class SentenceRows:
 
 
 def _sentence_starts(store: TokenStore, documents: np.ndarray, room: int) -> np.ndarray:
-    """Returns where sentences begin; one that is longer than `room` is cut into pieces.
-
-    Args:
-      documents: int64 [documents + 1], where they begin, and the end of the last.
-    """
+    """Where sentences begin; one that is longer than `room` is cut into pieces."""
     every = store.sentence_starts
     first, last = np.searchsorted(every, documents[[0, -1]])
     starts = every[first:last]
@@ -117,13 +109,7 @@ def _sentence_starts(store: TokenStore, documents: np.ndarray, room: int) -> np.
 def _rows(
     sentences: np.ndarray, documents: np.ndarray, room: int, crosses_documents: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The first token of each row, and the end of its last sentence: int64 [rows].
-
-    Args:
-      sentences: where they begin.
-      documents: see `_sentence_starts`.
-      room: the tokens of a row, and the separators between documents.
-    """
+    """The first token of each row, and the end of its last sentence: int64 [rows]."""
     document = np.searchsorted(documents, sentences, side="right") - 1
     ends = np.append(sentences[1:], documents[-1])
     # In these coordinates, a separator stands between two documents.

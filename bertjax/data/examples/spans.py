@@ -7,13 +7,12 @@ examples, A and B are these two pieces. In the other half, one piece is replaced
 same length from another document of the same source. Usually that is B. It is A in the last chunk
 of a document, and either of them if the document has only one chunk.
 
-Both kinds of pairs differ only in their meaning. The replacement text is chosen for all examples,
-and the piece that may be replaced is cut at its outer end to a length that both texts have. If
-only one of the texts would then end with a sentence, the piece loses another token or two. So
-neither the lengths nor the sentence borders of A and B show whether B follows A. A always ends, and
-B always begins, at a sentence border. A chunk of a single sentence is cut inside it ("a 'sentence'
-can be an arbitrary span of contiguous text", section 3); then the replacement text is a part of a
-sentence, too.
+Neither the lengths nor the sentence borders of A and B show whether B follows A. For this, the
+replacement is chosen for all examples, and the piece that may be replaced is cut at its outer end
+to a length that both texts have. If only one of the texts would then end with a sentence, the
+piece loses another token or two. A always ends, and B always begins, at a sentence border. A chunk
+of a single sentence is cut inside it ("a 'sentence' can be an arbitrary span of contiguous text",
+section 3); then the replacement is a part of a sentence, too.
 """
 
 from typing import NamedTuple
@@ -40,15 +39,10 @@ class SpanSampler:
     """Makes the spans of any example of one stream.
 
     Args:
-      store: the tokens.
       room: the tokens of A and B together: the sequence length without [CLS] and the [SEP]s.
-      draws: the stream's random numbers.
       pairs: whether examples have spans A and B, or only a span A.
       short_probability: the share of examples whose intended length is random in [2, room] instead
         of `room` ("short_seq_prob" of the reference), so that the model also sees short input.
-
-    Raises:
-      InputError: pairs are wanted, but a source has a single document.
     """
 
     def __init__(
@@ -94,8 +88,8 @@ class SpanSampler:
         chunk = first + permute(turn, count, self._draws.keys("order", source, epoch))
         document = np.searchsorted(starts, chunk, side="right") - 1
         begin, stop = documents[document], documents[document + 1]
-        # The chunks of a document cover a little more than the document. A random part of this
-        # surplus is before the document, which moves all borders between chunks.
+        # The chunks of a document cover a little more than it. A random part of this surplus is
+        # before the document, which moves all borders between chunks.
         surplus = (starts[document + 1] - starts[document]) * self._room - (stop - begin)
         shift = self._draws.below(surplus + 1, "boundary", document, epoch)
         start = begin - shift + (chunk - starts[document]) * self._room
@@ -114,11 +108,7 @@ class SpanSampler:
     def _align(
         self, document: np.ndarray, start: np.ndarray, end: np.ndarray, target: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Moves spans to the start of a sentence, with 2 to `target` tokens.
-
-        Returns:
-          start, end and the number of the first sentence.
-        """
+        """Moves spans of 2 to `target` tokens to the start of a sentence; gives its number, too."""
         last = self._store.document_starts[document + 1] - 2
         start, sentence = self._sentence_start(np.minimum(start, last))
         return start, np.clip(end, start + 2, start + target), sentence
@@ -166,12 +156,7 @@ class SpanSampler:
         end: np.ndarray,
         replaces_a: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The position in [start, end) where A ends and B begins; whether it is inside a sentence.
-
-        It is the first start of a sentence after a random position, or the last one before it if A
-        may be replaced. So the sentence of the replaceable piece at this border is not longer than
-        other sentences on average.
-        """
+        """Where A ends and B begins; whether it is inside a sentence."""
         sentences = self._store.sentence_starts
         # The number of sentences that begin inside the span.
         count = np.searchsorted(sentences, end, side="left") - sentence - 1
@@ -179,6 +164,9 @@ class SpanSampler:
         low = np.where(inside, start + 1, np.where(replaces_a, sentences[sentence + 1], start))
         high = np.where(inside | replaces_a, end, sentences[sentence + count])
         place = low + self._draws.below(high - low, "cut", index)
+        # The cut is at the first start of a sentence after the place, or at the last one before it
+        # if A may be replaced. So the sentence of the replaceable piece at this border is not
+        # longer than others on average.
         following = np.searchsorted(sentences, place, side="right")
         return np.where(inside, place, sentences[following - replaces_a]), inside
 
@@ -191,11 +179,7 @@ class SpanSampler:
         for_a: np.ndarray,
         inside: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """A position in another document of the source, where A shall end or B shall begin.
-
-        Returns the position and how many tokens are available: `wanted` or more, if the document
-        has so many. For a position inside a sentence, only the tokens of that sentence count.
-        """
+        """A place in another document where A shall end, or B begin, and its tokens."""
         documents, sentences = self._store.document_starts, self._store.sentence_starts
         first = documents[self._first_document[source]]
         total = documents[self._end_document[source]] - first
@@ -225,13 +209,7 @@ class SpanSampler:
         return place, np.where(for_a, place - begin, stop - place)
 
     def _alike(self, length: np.ndarray, places: np.ndarray, for_a: np.ndarray) -> np.ndarray:
-        """A length of at most `length` at which both texts end with a sentence, or neither does.
-
-        For A, which is cut at its beginning, both texts begin with a sentence, or neither does.
-
-        Args:
-          places: int64 [2, R], the position where A ends, or B begins, in each of the two texts.
-        """
+        """A length <= `length` at which both texts, or neither, end (A: begin) with a sentence."""
         sentences = self._store.sentence_starts
         outer = np.where(for_a, places - length, places + length)
         following = np.searchsorted(sentences, outer, side="left")

@@ -36,11 +36,7 @@ class StreamLayout:
 
 
 class StreamRows:
-    """The rows of a `StreamLayout` over a store.
-
-    Raises:
-      InputError: the rows are too short, or the vocabulary has no end-of-text token.
-    """
+    """The rows of a `StreamLayout` over a store."""
 
     def __init__(self, store: TokenStore, spec: RowSpec):
         length, draws = spec.length, spec.draws
@@ -74,12 +70,7 @@ class StreamRows:
 
 
 class Stream:
-    """All documents of a store, one after the other, with a token behind each.
-
-    Args:
-      store: the documents.
-      end_id: the id of that token.
-    """
+    """All documents of a store, one after the other, with the token `end_id` after each."""
 
     def __init__(self, store: TokenStore, end_id: int):
         self._store, self._end_id = store, end_id
@@ -97,11 +88,7 @@ class Stream:
         return int(self._starts[-1])
 
     def read(self, begin: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """The tokens of R stretches, joined: int32 [sum(lengths)].
-
-        Args:
-          begin, lengths: int64 [R], where they begin, and their lengths, at least 1.
-        """
+        """The tokens of R stretches, joined: int32 [sum(lengths)]; a length is at least 1."""
         end = begin + lengths
         first, last = (
             np.searchsorted(self._starts, place, side="right") - 1 for place in (begin, end - 1)

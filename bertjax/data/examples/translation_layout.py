@@ -1,9 +1,9 @@
 """Rows of a text and its translation (translation language modelling, arXiv 1901.07291, Figure 1).
 
 Of a parallel source, a row has the two texts of a pair in the tokenizer's template, each cut so
-that both fit. The positions of the second count from 0 again, from its first special token, as in
-the paper's program (XLM, src/utils.py, `concat_batches`). Of any other source, a row has a span of
-a document. So one run mixes both by the shares of its sources.
+that both fit. The positions of the second count from 0 again, from its first special token
+(XLM, src/utils.py, `concat_batches`). Of any other source, a row has a span of a document. So one
+run mixes both by the shares of its sources.
 """
 
 import dataclasses
@@ -48,14 +48,7 @@ class TranslationLayout:
 
 
 class TranslationRows:
-    """The rows of a `TranslationLayout` over a store.
-
-    Args:
-      spans, pairs: make the rows of both kinds.
-
-    Raises:
-      InputError: `language_ids` are wanted, and the language of a source is not among them.
-    """
+    """The rows of a `TranslationLayout`; `spans` and `pairs` make those of either kind."""
 
     def __init__(
         self,
@@ -84,7 +77,7 @@ class TranslationRows:
                 made = rows.placed(rows.sampler.spans(index[chosen]))
                 ids[chosen], second[chosen], lengths[chosen] = made
         column = np.arange(length, dtype=np.int32)
-        # The first special token behind A ends A; others before B belong to B.
+        # The first special token after A ends A; others before B belong to B.
         own = max(0, len(template.between) - 1)
         begin = np.where(parallel, second - own, length).astype(np.int32)[:, None]
         in_b = column >= begin
@@ -103,13 +96,7 @@ class TranslationRows:
 class PairSampler:
     """The two texts of any example of one stream whose source is parallel.
 
-    Each epoch has its own random order of the pairs of a source.
-
-    Args:
-      room: the tokens of A and B together.
-
-    Raises:
-      InputError: there is not room for a token of each.
+    Each epoch has its own random order of a source's pairs. Both texts together have `room` tokens.
     """
 
     def __init__(self, store: TokenStore, room: int, draws: Draws):
@@ -123,10 +110,7 @@ class PairSampler:
         self._end_document = np.array([s.last_document_exclusive for s in store.sources])
 
     def spans(self, index: np.ndarray) -> TextSpans:
-        """The beginnings of both texts of examples `index`, int64 [R], cut so that both fit.
-
-        A text may take what the other leaves, and half of the room always.
-        """
+        """The texts of examples `index` [R]; each may have half of the room, or what is left."""
         source, rank = self._mixture.locate(index)
         first = self._first_document[source]
         count = self._end_document[source] - first

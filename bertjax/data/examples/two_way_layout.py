@@ -26,7 +26,7 @@ class TwoWayStream:
     """Full rows of the stream <S> w1 .. wn <S> .., and of </S> wn .. w1 </S> .. for the way back.
 
     An encoder reads the backward direction from the end of a row, so its words are in that order.
-    A word that is read stands beside the word that is predicted from it.
+    A word that is read stands at the place of the word that is predicted from it.
     """
 
     fields: ClassVar[Mapping[str, Field]] = {
@@ -46,11 +46,8 @@ class TwoWayStream:
 class TwoWayRows:
     """The rows of a `TwoWayStream` over a store.
 
-    The rows are dealt to the sources by their shares, and begin at even distances in each. At the
-    end of a source, a row goes on at its beginning. A sentence of n words has n + 1 places.
-
-    Raises:
-      InputError: the vocabulary is not one of words; a source without a row.
+    The rows are dealt to the sources by `deal_rows`. At the end of a source, a row goes on at its
+    beginning. A sentence of n words has n + 1 places.
     """
 
     def __init__(self, store: TokenStore, spec: RowSpec):

@@ -32,11 +32,7 @@ OPTIONS = record(
 
 
 def read_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Checked options -> the fields of the spec.
-
-    Raises:
-      ValueError: they are those of a model that is not computed here.
-    """
+    """Checked options -> the fields of the spec; ValueError: no such model is computed here."""
     lstm, words = options["lstm"], options["char_cnn"]
     check_wanted(words, {"max_characters_per_token": WORD_LENGTH})
     # Training has no padding of texts, and counts one less.

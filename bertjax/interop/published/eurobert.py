@@ -17,7 +17,7 @@ _POOLINGS = {"bos": "cls", "mean": "mean", "late": "late"}
 
 
 def _theta(field: str, config: Mapping[str, Any]) -> float:
-    """That of `rope_parameters`, or of files of transformers 4, beside `rope_scaling`."""
+    """That of `rope_parameters`, or of files of transformers 4, next to `rope_scaling`."""
     rope = config[field] or {}
     if config.get("rope_scaling") or rope.get("rope_type", "default") != "default":
         raise ValueError(f"{field}={config[field]}, rope_scaling={config.get('rope_scaling')}: "

@@ -46,13 +46,7 @@ def _names(
     rows: tuple[ConfigRow, ...],
     wanted: Mapping[str, Any],
 ) -> Names:
-    """The names of one of the two.
-
-    Args:
-      prefix: that of its classes.
-      token, position: its tables of embeddings.
-      rows: those of config.json that the other has not.
-    """
+    """The names of one of the two; `token` and `position` are its tables of embeddings."""
     return Names(
         classes={kind: prefix + ending for kind, ending in classes.items()},
         bare="transformer.",

@@ -8,13 +8,7 @@ import numpy as np
 
 
 class Accuracy(NamedTuple):
-    """The share of right pairs, in percent.
-
-    Attributes:
-      accuracy: the share.
-      stderr: its standard error; None: one pair of a kind does not show it.
-      pairs: the number of pairs.
-    """
+    """The share of right pairs, in percent; `stderr` is None if pairs cannot show it."""
 
     accuracy: float
     stderr: float | None
@@ -22,21 +16,14 @@ class Accuracy(NamedTuple):
 
 
 def judged(good: np.ndarray, bad: np.ndarray) -> np.ndarray:
-    """1.0 where the good sentence has the higher score, 0.5 where both are equal, otherwise 0.0.
-
-    Args:
-      good, bad: the scores of N pairs.
-    """
+    """1.0 where the good sentence has the higher score, 0.5 where both are equal, otherwise 0.0."""
     return np.heaviside(good - bad, 0.5)
 
 
 def over_pairs(outcomes: np.ndarray) -> Accuracy:
-    """The mean over pairs.
+    """The mean over the outcomes [N] of `judged`.
 
     Its standard error is that of N independent pairs: without ties sqrt(p (1 - p) / N).
-
-    Args:
-      outcomes: [N], N > 0; see `judged`.
     """
     mean, deviation, pairs = float(outcomes.mean()), float(outcomes.std()), len(outcomes)
     error = 100 * deviation / math.sqrt(pairs) if pairs > 1 else None
@@ -44,12 +31,7 @@ def over_pairs(outcomes: np.ndarray) -> Accuracy:
 
 
 def by_name(outcomes: np.ndarray, names: Sequence[str]) -> dict[str, Accuracy]:
-    """The mean over the pairs of each name, in the order of the names' first pairs.
-
-    Args:
-      outcomes: [N].
-      names: N names; pairs with "" are left out.
-    """
+    """The mean over the pairs of each name, in the order of the names' first pairs, without ""."""
     numbers: dict[str, list[int]] = {}
     for number, name in enumerate(names):
         numbers.setdefault(name, []).append(number)

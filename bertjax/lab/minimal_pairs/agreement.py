@@ -18,9 +18,6 @@ def agreement_pairs(rows: Iterator[FileRow]) -> Iterator[Pair]:
     the `type`, "original" or "generated" (nonsense, with the same parts of speech); the
     phenomenon is `n_attr`, the number of nouns between subject and verb that have the other
     number.
-
-    Raises:
-      InputError: the lines are not in this order, or a column is missing or has another value.
     """
     for right in rows:
         wrong = next(rows, None)

@@ -23,16 +23,15 @@ _ANY_ENDING = ", ".join(_ENDINGS)
 
 
 def read_pairs(data: str, most: int | None = None) -> list[Pair]:
-    """Reads all pairs, in order.
+    """Reads all pairs, in order, and of each paradigm the first `most`.
 
     Args:
       data: files, or folders of such files, with commas between. In a folder, files with other
         endings are left out, and the others are read in alphabetical order.
-      most: how many pairs of each paradigm to keep, the first ones; None: all.
 
     Raises:
-      InputError: there is no such file or folder; a file is damaged, has no pair, or lacks a
-        column; a sentence is empty. The message names the file, the line and the column.
+      InputError: a file is missing or damaged, has no pair, or lacks a column; a sentence is
+        empty. The message names the file, the line and the column.
     """
     names = [name.strip() for name in data.split(",") if name.strip()]
     if not names:

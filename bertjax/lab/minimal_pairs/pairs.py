@@ -17,7 +17,6 @@ class Pair(NamedTuple):
       uid: the paradigm, a set of pairs that show the same phenomenon in the same way.
       term: the phenomenon; "" if the file does not say it.
       field: the field of grammar, such as "morphology"; "" if the file does not say it.
-      where: the file and the line, for messages.
     """
 
     good: str
@@ -32,13 +31,7 @@ def blimp_pair(row: FileRow, file: str) -> Pair:
     """The pair of a row of BLiMP (arXiv 1912.00582), of BabyLM's part of it, or of its supplement.
 
     The row has `sentence_good` and `sentence_bad`, and perhaps `UID`, `linguistics_term` and
-    `field`.
-
-    Args:
-      file: the name of the file without its ending, which is the paradigm of rows without UID.
-
-    Raises:
-      InputError: a sentence is missing or empty, or a name is not a text.
+    `field`. The paradigm of rows without UID is `file`, a name without its ending.
     """
     uid, term, field = (_name(row, column) for column in ("UID", "linguistics_term", "field"))
     good, bad = row.text("sentence_good"), row.text("sentence_bad")

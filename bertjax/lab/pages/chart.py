@@ -20,13 +20,7 @@ _DASHES = (None, "7 3", "2 3")  # when the colors begin again
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """Values over steps, or over what the axis of their chart has in their place.
-
-    Attributes:
-      name: what the legend says.
-      steps: float64 [N], ascending.
-      values: float64 [N]; nan where a value is not finite.
-    """
+    """Values over ascending steps, or over what the chart has in their place; nan if not finite."""
 
     name: str
     steps: np.ndarray
@@ -84,11 +78,7 @@ class Mark(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Chart:
-    """Curves on one pair of axes, and what is drawn behind them.
-
-    Attributes:
-      over: what the horizontal axis has, in the plural.
-    """
+    """Curves on one pair of axes, and what is drawn under them; `over` is a word in the plural."""
 
     title: str
     curves: Sequence[Curve]

@@ -21,7 +21,6 @@ from bertjax.training.journal import METRICS_FILE, read_metrics
 from bertjax.training.verdict import HEALTHY, Verdict
 
 _TABLE = record(title=str, columns=list, rows=list, verdicts=dict)
-# A page is made from these files.
 _READ = (
     *("*.json*", "*.png", "runs/*/*.json*", "trials/*/*.json*", "predictions/*"),
     *("*/trials/*/*.json*", "*/predictions/*"),  # of each task or choice of layers
@@ -39,14 +38,7 @@ def state_of(folders: Sequence[Path]) -> str:
 
 
 def sections(folders: Sequence[Path], over: str = STEPS) -> list[Section]:
-    """The sections of a page of a folder; of several folders, their curves come together first.
-
-    Args:
-      over: what the curves are over; see `charts`.
-
-    Raises:
-      InputError: one is no run and no study, or has a damaged file; see also `charts`.
-    """
+    """The sections of a page of a folder; of several folders, their curves come together first."""
     if len(folders) == 1:
         return list((_study if _plans(folders[0]) else _run)(folders[0], over))
     found = [_Run(folder, name) for folder, name in zip(folders, _names(folders), strict=True)]
@@ -88,13 +80,7 @@ def _curves(
 
 
 class _Run:
-    """A run of pre-training or fine-tuning, as its folder has it now.
-
-    Attributes:
-      name: what the page calls it.
-      health: of a run of pre-training; else None.
-      lines: its lines of metrics; of fine-tuning, those of each trial.
-    """
+    """A run, as its folder has it now; of fine-tuning, with lines of each trial and no health."""
 
     def __init__(self, folder: Path, name: str):
         self.folder, self.name = folder, name
@@ -111,11 +97,7 @@ class _Run:
             self.health = health_of_run(folder)
 
     def sections(self, *, alone: bool) -> Iterator[Section]:
-        """Yields all but the curves; the first has the verdict.
-
-        Args:
-          alone: whether the page has no other run; then no heading needs its name.
-        """
+        """Yields all but the curves; the first has the verdict; alone, headings lack its name."""
         said = []
         if self.health:
             said.append(_note(self.health.verdict(self.lines[0].rows)))

@@ -23,12 +23,10 @@ def joined(parts: Iterable[Any]) -> Html:
 
 
 def element(name: str, /, *children: Any, **attributes: Any) -> Html:
-    """An element.
+    """An element with its content; texts that are no `Html` are escaped.
 
-    Args:
-      children: its content; texts that are no `Html` are escaped.
-      attributes: "_" in a name stands for "-", and one at its end is left out (`class_`). None:
-        the element has no such attribute.
+    "_" in the name of an attribute stands for "-", and one at its end is left out (`class_`). One
+    that is None is left out.
     """
     given = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{html.escape(str(value))}"'

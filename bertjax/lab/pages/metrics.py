@@ -41,15 +41,12 @@ def charts(
 ) -> list[Chart]:
     """A chart for each metric; of several runs, one for each metric and split.
 
-    A chart that looks like an earlier one is left out, as that of a loss with a single part.
+    A chart that looks like an earlier one is left out, as that of a loss with a single part. The
+    headline of `health`, that of a single run, comes first.
 
     Args:
-      health: that of the one run that is given; its headline comes first.
       over: "steps", "minutes" or "tokens". The minutes are those of the updates, without
-        compilation, evaluations and checkpoints.
-
-    Raises:
-      InputError: the lines of a run do not say its tokens, which `over` needs.
+        compilation, evaluations and checkpoints. InputError: the lines do not say their tokens.
     """
     found: list[Chart] = []
     for chart in _all_charts(lines, health, over):
@@ -135,10 +132,7 @@ def _chart(
 
 
 def _levels(health: RunHealth, lines: Lines, place: Place) -> Iterator[Level]:
-    """Yields the headline of a guess without context, and that of a run that diverges.
-
-    The latter holds from the best evaluation on; before it, it was higher.
-    """
+    """Yields the headline of a guess without context; and, from the best one on, of divergence."""
     if (baseline := health.health.unigram_baseline) is not None:
         yield Level("unigram baseline", baseline)
     if border := health.health.diverging_above(lines.rows):
@@ -154,7 +148,7 @@ def _bands(health: RunHealth) -> Iterator[Band]:
 def _by_language(
     lines: Lines, place: Place, health: RunHealth, marks: Sequence[Mark]
 ) -> Iterator[Chart]:
-    """Yields the held-out headline of each language, beside its baseline."""
+    """Yields the held-out headline of each language, with its baseline."""
     headline = health.health.objective.headline
     curves, levels = [], []
     for language, baseline in health.health.languages.items():

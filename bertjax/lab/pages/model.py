@@ -17,11 +17,7 @@ GUESSES = 5
 
 
 def attention(found: AttentionMaps, number: int) -> Html:
-    """A small picture for each layer (a row) and head (a column); dark is much attention.
-
-    Args:
-      number: of the text in its page.
-    """
+    """A small picture for each layer (a row) and head (a column); dark is much attention."""
     layers, heads = found.maps.shape[:2]
     rows = [
         [layer + 1, *(_head(found.maps[layer, head], layer, head, number) for head in range(heads))]

@@ -35,7 +35,7 @@ def page(
     Args:
       texts: the tokens of each text whose attention is shown.
       state: what the page was made from; where it is served, another state means a newer page.
-      renews: the seconds between two looks at the state; 0: it is a file, and none is served.
+      renews: the seconds between two looks at the state; 0: none is served.
     """
     curves = [each.name for part in sections for chart in part.charts for each in chart.curves]
     most = min(max(_POINTS // max(len(curves), 1), _FEWEST), _MOST)

@@ -41,13 +41,9 @@ def evaluations(folder: Path) -> Iterator[Section]:
 
 
 def of_each(run: Path, kind: str) -> dict[str, Path]:
-    """What is in a folder of a run of fine-tuning, and in that of each of its tasks or choices.
+    """What is in the folders "trials" or "predictions" of a run, and of its tasks or choices.
 
-    Args:
-      kind: the name of these folders: "trials" or "predictions".
-
-    Returns:
-      Its name, behind that of the task or choice -> its path.
+    Its name, after that of the task or of the choice of layers -> its path.
     """
     paths = sorted([*run.glob(f"{kind}/*"), *run.glob(f"*/{kind}/*")])
     return {" ".join(p for p in path.relative_to(run).parts if p != kind): path for path in paths}
@@ -97,11 +93,7 @@ def _cells(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _figures(found: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """Yields the name and value of each figure of nested objects, without digests.
-
-    A name is said once if it is that of its object, too ("dev" of "dev"). A mean with its deviation
-    is one figure.
-    """
+    """Yields the name and value of each figure of nested objects, without digests."""
     for key, value in found.items():
         names = above if above[-1:] == (key,) else (*above, key)
         if key in _DIGESTS:

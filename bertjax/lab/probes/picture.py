@@ -15,12 +15,7 @@ def draw_layers(
     layers: Sequence[int],
     path: Path,
 ) -> None:
-    """Writes a PNG of scores over layers.
-
-    Args:
-      scores: name -> the score of each of `layers`.
-      lines: name -> a score without layers.
-    """
+    """Writes a PNG of scores, one for each layer; `lines` have a score without layers."""
     with figures.png(path, figsize=(7, 4)) as figure:
         plot = figure.subplots()
         for name, values in scores.items():

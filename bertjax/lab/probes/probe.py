@@ -25,12 +25,7 @@ _STEP = 16  # lengths are rounded up to multiples, so that few programs are comp
 
 
 class Words(NamedTuple):
-    """Sentences with a vector for each word.
-
-    Attributes:
-      trees: the sentences.
-      vectors: float [N, D], of all words, sentence after sentence.
-    """
+    """Sentences, and the vector of each word, float [N, D], sentence after sentence."""
 
     trees: Sequence[Tree]
     vectors: np.ndarray
@@ -42,15 +37,11 @@ class Words(NamedTuple):
 
 
 def predicted(kind: str, projection: jax.Array, vectors: jax.Array) -> jax.Array:
-    """The distances or depths that a probe predicts.
+    """Squared distances [B, W, W], or squared lengths [B, W], that a probe of a kind predicts.
 
     Args:
-      kind: `DISTANCE` or `DEPTH`.
       projection: [D, K].
       vectors: [B, W, D].
-
-    Returns:
-      Squared distances [B, W, W], or squared lengths [B, W].
     """
     x = jnp.matmul(vectors, projection, precision=jax.lax.Precision.HIGHEST)
     if kind == DEPTH:
@@ -83,15 +74,9 @@ _predicted = jax.jit(predicted, static_argnums=0)
 def train(
     kind: str, words: Words, dev: Words, rank: int, *, epochs: int = 40, seed: int = 0
 ) -> tuple[np.ndarray, float]:
-    """Trains a probe.
+    """Trains a probe of rank K and a kind, `DISTANCE` or `DEPTH`, for `epochs` at most.
 
-    Args:
-      kind: `DISTANCE` or `DEPTH`.
-      rank: K.
-      epochs: at most so many.
-
-    Returns:
-      The projection, float32 [D, K], with the least loss on dev, and that loss.
+    It returns the projection, float32 [D, K], with the least loss on dev, and that loss.
     """
     width = words.vectors.shape[-1]
     key = jax.random.key(seed)

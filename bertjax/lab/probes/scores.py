@@ -14,14 +14,10 @@ _LENGTHS = range(5, 51)  # of the sentences whose correlations are averaged
 
 
 def spanning_tree(distances: np.ndarray, words: np.ndarray) -> set[tuple[int, int]]:
-    """The edges of the least spanning tree over some words (Kruskal's algorithm).
+    """The edges of the least spanning tree over some words (Kruskal), by distances [n, n].
 
-    Args:
-      distances: [n, n].
-      words: numbers of words, ascending.
-
-    Returns:
-      Pairs of numbers, the smaller first. Of equal distances the first is taken, row by row.
+    `words` are ascending numbers. An edge has the smaller one first. Of equal distances the first
+    is taken, row by row.
     """
     left, right = np.triu_indices(len(words), 1)
     order = np.argsort(distances[words[left], words[right]], kind="stable")
@@ -60,13 +56,10 @@ def root_accuracy(trees: Sequence[Tree], depths: Sequence[np.ndarray]) -> float:
 def spearman_by_length(
     trees: Sequence[Tree], golds: Sequence[np.ndarray], predicted: Sequence[np.ndarray]
 ) -> dict[int, float]:
-    """The mean Spearman correlation in sentences of each length.
+    """The words of a sentence -> the mean Spearman correlation in sentences of that length.
 
     Args:
       golds, predicted: for each sentence, [n], or [n, n] with a correlation for each row.
-
-    Returns:
-      The words of a sentence -> the mean over all correlations of such sentences.
     """
     found: dict[int, list[float]] = {}
     for tree, gold, values in zip(trees, golds, predicted, strict=True):

@@ -22,7 +22,6 @@ class Tree(NamedTuple):
       words: n of them.
       heads: int64 [n], the number of each word's head, from 0; -1 for the root.
       punctuation: bool [n].
-      where: its place, for messages.
     """
 
     words: list[str]
@@ -61,11 +60,8 @@ def read_trees(path: Path) -> list[Tree]:
     """The trees of a file, which may be compressed.
 
     Lines of words that are written together, and of words that are not there ("3-4", "8.1"), are
-    left out.
-
-    Raises:
-      InputError: the file is missing, or has no sentence; a line has other columns, or no head; a
-        sentence has no root, two roots, or a circle.
+    left out. Raises InputError for no sentence, lines with other columns or no head, and sentences
+    without a root, with two roots, or with a circle.
     """
     if not path.is_file():
         raise InputError(f"{path}: {no_file(path)}")

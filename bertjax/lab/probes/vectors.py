@@ -31,14 +31,7 @@ class Sentences(NamedTuple):
 
 
 def encoded(trees: Sequence[Tree], extractor: Extractor, longest: int) -> Sentences:
-    """The sentences that have at most `longest` tokens, special ones included.
-
-    Args:
-      extractor: for words.
-
-    Raises:
-      InputError: a word has no character but white space.
-    """
+    """The sentences that have at most `longest` tokens, special ones included, by an extractor."""
     found = Sentences([], [])
     encoded = extractor.encoder.encode(map(_text, trees), pairs=False)
     for tree, text in zip(trees, encoded, strict=True):
@@ -51,15 +44,9 @@ def encoded(trees: Sequence[Tree], extractor: Extractor, longest: int) -> Senten
 
 
 def word_vectors(texts: Sequence[EncodedText], extractor: Extractor, path: Path) -> np.ndarray:
-    """The mean of the vectors of each word's pieces.
+    """The mean of the vectors of each word's pieces, float16 [layers, N, D], in order of sentences.
 
-    Args:
-      texts: of `encoded`.
-      extractor: for words, of one or more layers.
-      path: a .npy file to keep them in, which is mapped.
-
-    Returns:
-      float16 [layers, N, D], of all words, sentence after sentence.
+    They are kept in the .npy file `path`, which is mapped.
     """
     layers = len(extractor.options.layers)
     shape = layers, sum(text.vectors for text in texts), extractor.width // layers
@@ -82,7 +69,7 @@ def _text(tree: Tree) -> str:
 
 
 def with_fresh_layers(given: Pretrained, seed: int) -> Pretrained:
-    """The model with fresh weights in all layers, and its own embeddings."""
+    """The model with random weights in all layers, and its own embeddings."""
     inputs = text_inputs(given.spec, B=1, S=8)
     init = jax.jit(Model.of(given.model(kinds.ENCODER), inputs).init)
     fresh = init(jax.random.key(seed))
@@ -95,11 +82,7 @@ def with_fresh_layers(given: Pretrained, seed: int) -> Pretrained:
 
 
 def decayed(trees: Sequence[Tree], vectors: np.ndarray) -> np.ndarray:
-    """The mean of all words of the sentence, with weights 1 / 2^d at a distance of d words.
-
-    Args:
-      vectors: [N, D], of all words, sentence after sentence.
-    """
+    """The mean of all words [N, D] of a sentence, with weights 1 / 2^d at a distance of d words."""
     parts, done = [], 0
     for tree in trees:
         places = np.arange(len(tree.words))

@@ -35,8 +35,7 @@ _METRICS = {
 def check_stage(stage: Stage, given: Given) -> None:
     """Checks what a stage starts from, and the flags of a program without a config.
 
-    Raises:
-      InputError: a field is wrong; the message names the field, not the stage.
+    Raises InputError, which names the field, not the stage.
     """
     least, most = _STARTS[stage.program]
     names = [each.name for each in stage.start]

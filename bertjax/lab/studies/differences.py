@@ -13,28 +13,20 @@ _LEVEL = 0.05  # the share of equal rows that are called different
 
 @dataclasses.dataclass(frozen=True)
 class StandardError:
-    """The standard error of a difference, estimated from few numbers.
-
-    Attributes:
-      value: in the figure's unit.
-      freedom: the degrees of freedom of the estimate: n - 1 for n numbers.
-    """
+    """A standard error, in the figure's unit, and its degrees of freedom: n - 1 for n numbers."""
 
     value: float
     freedom: float
 
 
 def standard_error(mine: Figure, theirs: Figure) -> StandardError | None:
-    """The standard error of the difference of two figures' means.
+    """The standard error of the difference of two figures' means; None: one seed each, no samples.
 
     Its square is the sum of two variances. The first is over the seeds: of the differences between
     runs at the same place in the list of seeds; or, where the numbers of seeds differ, of both
     means. The second is over the examples: of the differences on the same samples of them. The
     degrees of freedom of a sum of variances are those of Welch and Satterthwaite
     (https://doi.org/10.2307/3002019).
-
-    Returns:
-      None if neither is known: one seed each, and no samples.
     """
     parts = [*_over_seeds(mine.values, theirs.values), *_over_examples(mine, theirs)]
     if not parts:
@@ -46,11 +38,7 @@ def standard_error(mine: Figure, theirs: Figure) -> StandardError | None:
 
 
 def is_clear(difference: float, error: StandardError | None) -> bool | None:
-    """Whether a difference is more than noise, by a two-sided t test at the level of 5 %.
-
-    Returns:
-      None if the error is not known.
-    """
+    """Whether a difference is more than noise, by a two-sided t test at the level of 5 %."""
     if error is None:
         return None
     return abs(difference) > float(stdtrit(error.freedom, 1 - _LEVEL / 2)) * error.value

@@ -31,12 +31,7 @@ _TRAINING = 3  # times the operations of a prediction: backward has twice those 
 
 @dataclasses.dataclass(frozen=True)
 class Pace:
-    """How fast a chip works.
-
-    Attributes:
-      rate: useful operations a second of one chip.
-      start: seconds that it takes to compile a program.
-    """
+    """How fast a chip works: useful operations a second, and seconds to compile a program."""
 
     rate: float
     start: float
@@ -44,12 +39,10 @@ class Pace:
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """The work of one stage.
+    """The work of one stage: useful operations, of training and of predictions.
 
-    Attributes:
-      operations: useful ones, of training and of predictions.
-      programs: the number of training programs that are compiled, one for each shape of a batch.
-      time: seconds that it takes besides, on any machine.
+    `programs` of training are compiled, one for each shape of a batch. `time` are the seconds
+    that it takes besides, on any machine.
     """
 
     operations: float = 0.0
@@ -97,11 +90,7 @@ def _measured(stage: Stage, given: Given, at_once: int) -> Pace:
 
 
 def work_of(stage: Stage, given: Given) -> Work:
-    """The work of a stage; the evaluations of pre-training are not counted.
-
-    Raises:
-      InputError: a config of the stage, or a file of its data, cannot be used.
-    """
+    """The work of a stage; the evaluations of pre-training are not counted."""
     if stage.program == "pretrain":
         return _of_pretraining(Recipe.from_config(given.config(stage)), _spec(stage, given))
     if stage.program == "finetune":
@@ -137,7 +126,7 @@ def _of_pretraining(recipe: Recipe, spec: EncoderSpec) -> Work:
 
 
 def _spec(stage: Stage, given: Given) -> EncoderSpec:
-    """The spec of the encoder that a stage starts from: a pre-training's, or of given weights."""
+    """The spec of the encoder that a stage starts from, of a pre-training or of other weights."""
     while stage.start:
         stage = stage.start[0]
     config = given.config(stage)
@@ -148,10 +137,7 @@ def _spec(stage: Stage, given: Given) -> EncoderSpec:
 
 
 def _of_fine_tuning(recipe: TaskRecipe, spec: EncoderSpec, corpus: str) -> Work:
-    """The work of all trials: their epochs, and one prediction of dev each.
-
-    With features, the encoder computes each example once; the work of the tagger is not counted.
-    """
+    """The work of all trials: their epochs, and one prediction of dev each, without taggers."""
     trials = recipe.trials()
     training = _tokens(recipe.task, TRAIN, recipe.max_length, corpus)
     operations, predictions = _operations(training, spec), _of_predictions(recipe, spec, corpus)

@@ -18,14 +18,10 @@ from bertjax.lab.studies.study import Stage, Study, folder_of
 
 @dataclasses.dataclass(frozen=True)
 class Given:
-    """What all stages of a study are given.
+    """What all stages of a study are given, and STUDY, its folder.
 
-    Attributes:
-      study: its file. Files of configs are looked for in the current folder, and then in all
-        folders above this file.
-      corpus: of pre-training, as in `config.corpus`.
-      data: the folder with the folders of the tasks' files.
-      folder: STUDY.
+    Files of configs are looked for in the current folder, and then in all folders above the study's
+    file. `data` has the folders of the tasks' files.
     """
 
     study: str
@@ -56,7 +52,7 @@ class Given:
         return str(Path(self.data, stage.data))
 
     def pairs(self, stage: Stage) -> list[Pair]:
-        """The minimal pairs of a stage that scores grammar. Raises InputError as `read_pairs`."""
+        """The minimal pairs of a stage that scores grammar."""
         return _pairs(self.place(stage), stage.settings["most"])
 
     def _found(self, config: str) -> str:
@@ -85,11 +81,7 @@ def _set(config: Any, key: str, value: Any) -> None:
 
 
 def read_config_file(name: str) -> Any:
-    """The ConfigDict of "FILE.py", or of "FILE.py:WORD", as --config takes it.
-
-    Raises:
-      InputError: no such file, or one that has no ConfigDict.
-    """
+    """The ConfigDict of "FILE.py", or of "FILE.py:WORD", as --config takes it."""
     config = _call(name, "get_config")
     if not hasattr(config, "unlocked"):
         raise InputError(f"{name}: get_config returned {config!r:.80}: no ConfigDict")
@@ -97,14 +89,7 @@ def read_config_file(name: str) -> Any:
 
 
 def read_study(name: str, scale: Any) -> Study:
-    """The study that a file describes at a scale.
-
-    Args:
-      name: "FILE.py", or "FILE.py:WORD", if its get_study takes a word.
-
-    Raises:
-      InputError: no such file, or one that describes no study.
-    """
+    """The study that "FILE.py" describes at a scale; FILE.py:WORD if its get_study takes a word."""
     try:
         study = _call(name, "get_study", scale)
     except InputError as error:

@@ -25,10 +25,7 @@ _INTERVAL = (5, 95)  # percentiles
 class Lead(NamedTuple):
     """By how much the loss of one kind is below that of another, in runs of equal size and budget.
 
-    Attributes:
-      mean: nats.
-      by_size: what is added to it with each tenfold size, nats; and `stderr`, its standard error.
-      runs: the number of pairs of runs.
+    `mean` is in nats. `by_size`, with its `stderr`, is what is added to it with each tenfold size.
     """
 
     mean: float
@@ -38,11 +35,7 @@ class Lead(NamedTuple):
 
 
 def read_run(folder: Path) -> Run:
-    """What a run of pre-training used, and its loss on the text that is the same for all.
-
-    Raises:
-      InputError: it is no such run; it was not evaluated, or went on since.
-    """
+    """What a run of pre-training used, and its loss on the text that is the same for all."""
     recipe = Recipe.from_config(read_config(folder))
     path = folder / MASKED_TEXT_FILE
     evaluate = f"run launch/evaluate.py --model={folder} --same_text"
@@ -143,11 +136,7 @@ def lead(mine: Sequence[Run], theirs: Sequence[Run]) -> Lead | None:
 
 
 def draw(kinds: Mapping[str, Mapping[str, Any]], path: Path) -> None:
-    """Writes a PNG: a panel for each kind, with the loss over the size for each budget.
-
-    Args:
-      kinds: kind -> what `described` returns.
-    """
+    """Writes a PNG: a panel for each kind, with the loss over the size for each budget."""
     with figures.png(path, figsize=(1 + 4.5 * len(kinds), 4)) as figure:
         panels = figure.subplots(1, len(kinds), sharey=True, squeeze=False)[0]
         for panel, (kind, found) in zip(panels, kinds.items(), strict=True):

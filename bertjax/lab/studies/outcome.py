@@ -33,12 +33,10 @@ class NoFigure(InputError):
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """A figure of a row.
+    """A figure of a row: one value for each seed.
 
-    Attributes:
-      values: one for each seed.
-      resampled: [seeds, R], the figure of each seed on R samples of the same examples; None if the
-        run has not written it.
+    `resampled`, [seeds, R], is that of each seed on R samples of the same examples; None if the run
+    has not written it.
     """
 
     values: tuple[float, ...]
@@ -100,16 +98,12 @@ def files_of(stage: Stage, study: Path) -> list[Path]:
 
 
 def read_figure(stage: Stage, name: str, study: Path) -> Figure:
-    """A figure of a stage that is done.
+    """A figure of a stage that is done, for the chosen point of the grid; or raises `NoFigure`.
 
     Args:
       name: "LENGTH/METRIC" of evaluation.json, "METRIC" of masked_text.json, "overall/accuracy" or
-        "phenomena/NAME/accuracy" of grammar.json; "SPLIT/METRIC" of
-        results.json (of `Stage.part` of it), for the chosen point of the grid.
-
-    Raises:
-      NoFigure: the run has no such figure.
-      InputError: what it wrote is damaged.
+        "phenomena/NAME/accuracy" of grammar.json; "SPLIT/METRIC" of results.json, or of
+        `Stage.part` of it.
     """
     folder, keys = folder_of(stage, study), name.split("/")
     path = folder / _FILES.get(stage.program, RESULTS_FILE)

@@ -19,11 +19,7 @@ def text(
 ) -> str:
     """The stages of each row with their time; those that an earlier row has are left out.
 
-    Args:
-      work: of each stage, by its name.
-      done: the names of the stages that are done.
-      pace: None if it is not known; then no times are given.
-      at_once: how many run at a time.
+    Without a pace, no times are given; `at_once` stages run at a time.
     """
     lines, listed = [study.title, ""], set(done)
     hours, chip_hours = 0.0, 0.0

@@ -26,7 +26,7 @@ class Processes:
       folder: STUDY: gets logs/NAME.log with what each stage prints, and times.json.
       command: stage -> the command line that runs it.
       at_once: how many run at a time. Each has its own devices: a share of the cores on a CPU (all
-        of them, if no other stage can run beside it), one GPU or one TPU chip.
+        of them, if no other stage can run next to it), one GPU or one TPU chip.
     """
 
     def __init__(self, folder: Path, command: Callable[[Stage], Sequence[str]], at_once: int):
@@ -35,15 +35,11 @@ class Processes:
         self._told: set[str] = set()  # the stages for which a wait for another process was printed
 
     def run(self, stages: Sequence[Stage], done: set[str]) -> dict[str, str] | None:
-        """Runs each stage as soon as the stages that it needs are done.
+        """Runs each stage as soon as the stages that it needs are done; adds to `done`.
 
         If a stage fails, the others still run, except those that need it. A stage whose folder
         another process uses waits for that process: it may have been started by hand, or still save
         after its study was killed.
-
-        Args:
-          stages: those that are to be run, each after those that it needs.
-          done: the names of finished stages; grows.
 
         Returns:
           The name of each stage that failed -> the last line that it printed; None if a signal
@@ -137,11 +133,7 @@ class Processes:
 
 
 def seconds_of(folder: Path) -> Mapping[str, float]:
-    """The seconds that each stage has taken, over all its attempts.
-
-    Raises:
-      InputError: the file is damaged.
-    """
+    """The seconds that each stage has taken, over all its attempts."""
     path = folder / TIMES_FILE
     if not path.exists():
         return {}

@@ -30,11 +30,7 @@ _FREE = marked(Recipe, FREE) | marked(TaskRecipe, FREE)
 
 
 def made_from(stage: Stage, given: Given) -> dict[str, Any]:
-    """What a stage is made from: its config, and hashes of its text, data and earlier stages.
-
-    Raises:
-      InputError: one of them cannot be read.
-    """
+    """What a stage is made from: its config, and hashes of its text, data and earlier stages."""
     config = plain_config(given.config(stage))
     hashes = {f"the results of {each.name}": _hash_of(_left(each, given)) for each in stage.start}
     if stage.program == "pretrain":
@@ -64,11 +60,7 @@ def is_remembered(stage: Stage, study: Path) -> bool:
 
 
 def changes(stage: Stage, given: Given) -> Iterator[str]:
-    """Describes each change in what a finished stage was made from, or in what it has written.
-
-    Raises:
-      InputError: the record is damaged.
-    """
+    """Describes each change in what a finished stage was made from, or in what it has written."""
     kind = record(config=dict, hashes=dict[str, str], left=dict[str, str])
     known = read_json(_path(stage, given.folder), kind, cure="remove it")
     now, left = made_from(stage, given), _left(stage, given)

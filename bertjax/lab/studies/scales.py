@@ -91,12 +91,10 @@ class Scale:
         name: str = "",
         step: int | None = None,
     ) -> Stage:
-        """A fine-tuning that begins with the weights of another stage.
+        """A fine-tuning that begins with the weights of another stage (at `step`).
 
-        Args:
-          task: a name of the paper's tables.
-          name: is added to the name of the stage, to tell variants apart.
-          step: see `Stage`.
+        `task` is a name of the paper's tables. `name` is added to that of the stage, to tell
+        variants apart.
         """
         if task not in _TASKS:
             raise InputError(f"no task {task!r}: there are {', '.join(_TASKS)}")
@@ -123,7 +121,7 @@ class Scale:
         *,
         name: str = "",
     ) -> dict[str, Stage]:
-        """The stages of a row: one for each task, by its name; see `fine_tune`."""
+        """The stages of a row: one for each task, by its name."""
         return {task: self.fine_tune(task, start, settings, name=name) for task in tasks}
 
 
@@ -139,11 +137,9 @@ def columns(
     *,
     figures: Mapping[str, str] | None = None,
 ) -> list[Column]:
-    """A column for each task.
+    """A column for each task, with the published figure of each row.
 
-    Args:
-      published: row -> the published figure of each task; None where there is none.
-      figures: task -> another figure than `_TASKS` has.
+    `figures`: task -> another figure than `_TASKS` has.
     """
     found = []
     for number, task in enumerate(tasks):

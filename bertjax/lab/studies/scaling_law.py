@@ -56,8 +56,7 @@ class Minimum(NamedTuple):
 def fit(runs: Sequence[Run]) -> Law:
     """The law with the least Huber loss of log L over the runs.
 
-    Raises:
-      ValueError: fewer runs than the law has numbers, or they all have one size, or one length.
+    Raises ValueError for fewer runs than the law has numbers, and for runs of one size or length.
     """
     _check(runs)
     logs = _logs(runs)

@@ -84,12 +84,9 @@ def folder_of(stage: Stage, study: Path) -> Path:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One row of the table.
+    """One row of the table: key -> the stages whose figures the columns with that key show.
 
-    Attributes:
-      name: what is printed.
-      stages: key -> the stage whose figures the columns with that key show; several stages are the
-        same run with several seeds, and the figure is their mean.
+    Several stages are the same run with several seeds, and the figure is their mean.
     """
 
     name: str
@@ -120,10 +117,9 @@ class Column:
     """One column of the table.
 
     Attributes:
-      name: what is printed.
       stage: the key of the rows' stages.
       figure: the place of the figure in what the stage writes: "dev/f1" of results.json,
-        "128/mlm_loss" of evaluation.json; see `bertjax.lab.studies.outcome`.
+        "128/mlm_loss" of evaluation.json (`bertjax.lab.studies.outcome`).
       published: row -> the figure that was published.
       x: the column's place on the axis of a picture of curves; None in a table.
     """
@@ -151,7 +147,6 @@ class Study:
     """A table.
 
     Attributes:
-      title: what is printed above it.
       source: where the columns' published figures stand, of which model and which split.
       against: the row that a row is compared with: `FIRST` or `PREVIOUS`.
       axis: the title of the axis of the columns' `x`.
@@ -201,8 +196,7 @@ class Study:
     def only(self, keys: Collection[str]) -> "Study":
         """The study without the columns whose stages have other keys; all of it if there are none.
 
-        Raises:
-          InputError: no column has one of the keys.
+        Raises InputError if no column has one of the keys.
         """
         known = dict.fromkeys(column.stage for column in self.columns)
         if unknown := [key for key in keys if key not in known]:
@@ -223,8 +217,7 @@ class Study:
     def stages(self, *rows: Row) -> list[Stage]:
         """The stages of some rows, or of all: each once, and after those that it needs.
 
-        Raises:
-          InputError: two stages have one name, and differ; or a stage needs itself.
+        Raises InputError if two stages have one name, and differ; or if a stage needs itself.
         """
         found: dict[str, Stage] = {}
         for stage in _all(rows or self.rows):

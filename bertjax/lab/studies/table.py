@@ -14,11 +14,7 @@ _NOTHING = "-"
 
 
 def content(study: Study, folder: Path) -> dict[str, Any]:
-    """The table as JSON: for each row and column the figure, or null where there is none.
-
-    Args:
-      folder: STUDY.
-    """
+    """The table as JSON: for each row and column the figure, or null where there is none."""
     figures = [[_figure(row, column, folder) for column in study.columns] for row in study.rows]
     rows = []
     for number, row in enumerate(study.rows):

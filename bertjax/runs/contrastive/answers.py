@@ -23,11 +23,7 @@ class Given(NamedTuple):
 def answers_of(
     opened: Opened, texts: list[str], among: dict[int, Given], nearest: int
 ) -> Iterator[dict[str, Any]]:
-    """Yields the answer for each text.
-
-    Args:
-      among: the documents by their lines.
-    """
+    """Yields the answer for each text; `among` has the documents by their lines."""
     assert opened.embedding is not None
     given = opened.pretrained
     vectorizer = Vectorizer(

@@ -19,13 +19,7 @@ from bertjax.text.tokenizer import Tokenizer
 
 @dataclasses.dataclass(frozen=True)
 class TrainingData:
-    """The examples of all sources.
-
-    Attributes:
-      sources: the examples of each, as numbers of texts.
-      shares: the share of each in the batches.
-      texts: every text, by its number.
-    """
+    """The examples of all sources, as numbers of texts, and the share of each in the batches."""
 
     sources: tuple[Examples, ...]
     shares: tuple[float, ...]
@@ -35,9 +29,8 @@ class TrainingData:
     def of(cls, recipe: SimilarityRecipe) -> "TrainingData":
         """Reads the sources of a recipe.
 
-        Raises:
-          InputError: see `read_examples`; also if a source lacks what the loss needs, or has scores
-            that it cannot learn.
+        Raises InputError also if a source lacks what the loss needs, or has scores that it cannot
+        learn.
         """
         texts = Texts()
         read = tuple(
@@ -65,11 +58,7 @@ class TrainingData:
     def batches(
         self, recipe: SimilarityRecipe, tokenizer: Tokenizer, lengths: tuple[int, int]
     ) -> Batches | JoinedBatches:
-        """The batches of a run.
-
-        Args:
-          lengths: the most tokens of a query and of a passage, or twice of a pair.
-        """
+        """The batches of a run; `lengths` are the most tokens of a query and of a passage."""
         mixed = Mixed(
             self.sources,
             self.shares,

@@ -39,15 +39,11 @@ class Comparer(Protocol):
     def found(
         self, params: Params, queries: Sequence[str], documents: Sequence[str], what: str
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The best documents of each query, and their similarities: see `vectors.search`.
-
-        Raises:
-          InputError: it compares only pairs.
-        """
+        """The best documents of each query, and their similarities, as `vectors.search`."""
 
 
 class ByVectors:
-    """Compares texts by their vectors: see `Comparer`."""
+    """Compares texts by their vectors."""
 
     def __init__(self, vectorizer: Vectorizer):
         self._vectorizer, self._name = vectorizer, vectorizer.embedding.compared_by
@@ -72,7 +68,7 @@ class ByVectors:
 
 
 class ByPairs:
-    """Compares texts by a reranker: see `Comparer`."""
+    """Compares texts by a reranker."""
 
     def __init__(self, scorer: PairScorer):
         self._scorer = scorer
@@ -93,11 +89,7 @@ class ByPairs:
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation(abc.ABC):
-    """Held-out data with its scores.
-
-    Attributes:
-      name: as the user gave it.
-    """
+    """Held-out data with its scores; `name` is what the user calls it."""
 
     name: str
 
@@ -192,14 +184,7 @@ class _Decisions(Evaluation):
 
 
 def read_evaluation(spec: str, columns: Columns) -> Evaluation:
-    """Reads held-out data.
-
-    Args:
-      spec: see the top of this file.
-
-    Raises:
-      InputError: it has another form, or its files have an error.
-    """
+    """Reads held-out data of one of the forms at the top of this file."""
     kind, _, source = spec.partition(":")
     if kind not in KINDS or not source:
         raise InputError(

@@ -44,18 +44,7 @@ _SAMPLE = 8  # batches from which the mean of their tokens is taken
 
 @dataclasses.dataclass(frozen=True)
 class SimilarityJob:
-    """A run that can begin or go on.
-
-    Attributes:
-      recipe: its config.
-      folder: its folder.
-      given: the weights that it starts from.
-      source: the parts of them that the model has.
-      data: what it learns from.
-      spec: the spec of the encoder.
-      trainer: its experiment.
-      phase: its batches.
-    """
+    """A run that can begin or go on; `source` has the parts of `given` that the model has."""
 
     recipe: SimilarityRecipe
     folder: Path
@@ -68,11 +57,7 @@ class SimilarityJob:
 
     @classmethod
     def of(cls, config: Config, workdir: str) -> "SimilarityJob":
-        """Reads all that a config names; nothing is compiled or written.
-
-        Raises:
-          InputError: the config cannot work; the message says why.
-        """
+        """Reads all that a config names, or raises InputError; nothing is compiled or written."""
         recipe = SimilarityRecipe.from_config(config)
         if not workdir:
             raise InputError("--workdir is empty: say where the run shall lie")
@@ -139,11 +124,7 @@ class SimilarityJob:
         return merged(params, self.trainer.experiment.frozen)
 
     def packed(self, params: Params) -> Pretrained:
-        """The trained model.
-
-        Args:
-          params: all of them, on the host.
-        """
+        """The trained model, with all `params` on the host."""
         embedding, spec = self.recipe.embedding, self.spec
         network = self.trainer.experiment.model
         adapter = low_rank(network, params, self.source, self.given)
@@ -201,7 +182,7 @@ def _classes(recipe: SimilarityRecipe) -> tuple[str, ...]:
 
 
 def _beginning(recipe: SimilarityRecipe, spec: EncoderSpec, given: Pretrained) -> dict[str, Any]:
-    """The parts of the given weights that the model has."""
+    """The parts of the pretrained weights that the model has."""
     embedding = recipe.embedding
     if embedding is None:
         parts = given.beginning(kinds.SEQUENCE_CLASSIFICATION, _classes(recipe))
@@ -219,12 +200,7 @@ def make_experiment(
     devices: Any = None,
     given: Mapping[str, Pretrained] = MappingProxyType({}),
 ) -> Experiment:
-    """Puts a recipe's pieces together.
-
-    Args:
-      devices: by default, all devices of the job.
-      given: the weights that it starts from, by part of the model.
-    """
+    """Puts a recipe's pieces together, for some devices or for all of the job."""
     objective, branches = recipe.objective(), learned_branches(given)
     model = with_subset(objective.model(spec), recipe.adapter, recipe.frozen, branches)
     return Experiment(

@@ -29,11 +29,7 @@ def comparer_of(
     placement: Placement,
     batch_tokens: int | None = None,
 ) -> Comparer:
-    """Makes a model of vectors, or without `embedding` a reranker, compare texts.
-
-    Args:
-      longest: the most tokens of a sequence.
-    """
+    """Makes a model of vectors, or a reranker, compare texts of at most `longest` tokens."""
     how = tokenizer, longest, placement, batch_tokens
     if embedding is None:
         return ByPairs(PairScorer(model, *how))
@@ -43,9 +39,7 @@ def comparer_of(
 class Judge:
     """Evaluates the states of a run; keeps the best model, by the first evaluation's headline.
 
-    Args:
-      job: the run.
-      evaluations: what it is evaluated on; with none, the last model is the best.
+    With no evaluations, the last model is the best.
     """
 
     def __init__(self, job: SimilarityJob, evaluations: Sequence[Evaluation]):

@@ -16,14 +16,7 @@ from bertjax.training.sharding.placement import Placement, data_parallel
 
 
 class Opened(NamedTuple):
-    """A model on the devices.
-
-    Attributes:
-      pretrained: what was read.
-      embedding: how it makes vectors; None: it is a reranker.
-      model, params: the model.
-      placement: the devices.
-    """
+    """A model on the devices; without `embedding`, it is a reranker."""
 
     pretrained: Pretrained
     embedding: Embedding | None
@@ -42,14 +35,10 @@ class Opened(NamedTuple):
 
 
 def open_vectors(source: str | Source) -> Opened:
-    """Opens a model.
+    """Opens a model from any source of `open_model`.
 
-    Args:
-      source: as for `open_model`. A classifier with one output is a reranker. An encoder that has
-        not learned to make vectors gives the mean of its tokens.
-
-    Raises:
-      InputError: see `open_model`.
+    A classifier with one output is a reranker. An encoder that has not learned to make vectors
+    gives the mean of its tokens.
     """
     pretrained = open_model(source)
     pretrained.check_reads_pieces()

@@ -136,22 +136,14 @@ class SimilarityRecipe(TrainingRecipe):
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
-        """Reads a config such as `configs/finetune_embeddings.py`.
-
-        Raises:
-          InputError: a key is unknown or missing, or a value is invalid; the message names it.
-        """
+        """Reads a config; raises InputError, which names the first mistake in it."""
         plain = plain_config(config)
         recipe = read(cls, {"task": {}, "loss": {}, **plain, "plain": plain})
         recipe._check()
         return recipe
 
     def check_begun(self) -> None:
-        """Checks that it names what a run needs.
-
-        Raises:
-          InputError: it names no data, or no weights.
-        """
+        """Raises InputError if it names no data, or no weights."""
         if not self.data:
             raise InputError(
                 "config.data is empty: name a folder with train.csv and dev.csv (.tsv, .jsonl, "
@@ -220,7 +212,7 @@ class SimilarityRecipe(TrainingRecipe):
         )
 
     def problem_of(self, scores: Sequence[float]) -> str:
-        """Why the scores of a query's passages cannot be learned: see `SimilarityLoss.problem`."""
+        """Why the scores of a query's passages cannot be learned."""
         limits = self.embedding.likenesses if self.embedding else (-math.inf, math.inf)
         return self.loss.problem(scores, *limits)
 
@@ -232,14 +224,10 @@ class SimilarityRecipe(TrainingRecipe):
         return self.embedding.length(True, longest), self.embedding.length(False, longest)
 
     def spec(self, given: EncoderSpec, origin: str) -> EncoderSpec:
-        """The spec of the given weights, with the switches of config.model.
+        """The spec of the pretrained weights from `origin`, with the switches of config.model.
 
-        Args:
-          origin: where they come from, for messages.
-
-        Raises:
-          InputError: a length is over the encoder's positions; a dimension is over its width;
-            switches contradict each other.
+        Raises InputError also for a length over the encoder's positions, or a dimension over its
+        width.
         """
         longest = given.max_position_embeddings
         lengths = {"length": self.length}

@@ -53,14 +53,7 @@ class TextVectors:
 
 
 class _OnDevices:
-    """A model on the devices, for texts of any length.
-
-    Args:
-      output: the output of the model that is wanted.
-      longest: the most tokens of a sequence.
-      placement: the devices.
-      batch_tokens: see `bertjax.training.sharding.placement.inference_tokens`.
-    """
+    """A model on the devices, for texts of at most `longest` tokens; `output` is what is wanted."""
 
     def __init__(
         self,
@@ -80,13 +73,7 @@ class _OnDevices:
     def outputs(
         self, params: Params, encoded: Sequence[PromptedText], most: int, what: str
     ) -> list[np.ndarray]:
-        """The row of the output for each text, in their order.
-
-        Args:
-          params: on the devices.
-          most: the most tokens of these texts.
-          what: the work, as the progress calls it.
-        """
+        """The row of the output for each text of at most `most` tokens, in their order."""
         rows = Columns(
             {
                 "input_ids": Column([text.ids for text in encoded], self.tokenizer.pad_id),
@@ -104,7 +91,7 @@ class _OnDevices:
 
 
 class Vectorizer(_OnDevices):
-    """Makes the vectors of texts with a `VectorModel`; for the arguments see `_OnDevices`."""
+    """Makes the vectors of texts with a `VectorModel`."""
 
     def __init__(self, model: Model, embedding: Embedding, *how: Any):
         super().__init__(model, "vectors", *how)
@@ -113,13 +100,7 @@ class Vectorizer(_OnDevices):
     def vectors(
         self, params: Params, texts: Sequence[str], *, query: bool, what: str
     ) -> TextVectors:
-        """The vectors of texts, in their order.
-
-        Args:
-          params: on the devices.
-          query: whether they are queries, or passages.
-          what: the work, as the progress calls it.
-        """
+        """The vectors of texts, in their order; `what` is the work, as the progress calls it."""
         embedding = self.embedding
         most = embedding.length(query, self.longest)
         encoded = prompted(
@@ -138,7 +119,7 @@ class Vectorizer(_OnDevices):
 
 
 class PairScorer(_OnDevices):
-    """Scores pairs of texts with a reranker; for the arguments see `_OnDevices`."""
+    """Scores pairs of texts with a reranker."""
 
     def __init__(self, model: Model, *how: Any):
         super().__init__(model, "logits", *how)
@@ -155,11 +136,7 @@ class PairScorer(_OnDevices):
 
 
 def own_similarities(queries: TextVectors, passages: TextVectors, name: str) -> np.ndarray:
-    """The similarity of query i and passage i, float32 [N].
-
-    Args:
-      name: a key of `SIMILARITIES`.
-    """
+    """The similarity of query i and passage i, float32 [N]; `name` is a key of `SIMILARITIES`."""
 
     @jax.jit
     def own(query: Vectors, passage: Vectors) -> jax.Array:
@@ -180,14 +157,10 @@ def search(
     placement: Placement,
     what: str = "searching",
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The documents that are most alike, the best first, by comparing with all.
+    """The documents that are most alike, the best first, by comparing with all, but `most` at most.
 
-    Of equal ones, the first comes first.
-
-    Args:
-      name: a key of `SIMILARITIES`.
-      most: how many to return; at most all.
-      placement: the devices, each of which searches for some of the queries.
+    Of equal ones, the first comes first. Each device searches for some of the queries. `name` is a
+    key of `SIMILARITIES`.
 
     Returns:
       The numbers of the documents, int64 [Q, most], and their similarities, float32 [Q, most].

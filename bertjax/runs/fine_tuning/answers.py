@@ -23,15 +23,10 @@ def numbered(texts: Iterable[str], origin: str) -> Iterator[Line]:
 def predictions(
     model: FineTuned, lines: Iterable[Line], origin: str, at_once: int = AT_ONCE
 ) -> Iterator[dict[str, Any]]:
-    """Yields a model's prediction for each line, {} for an empty one.
+    """Yields a model's prediction for each line, {} for an empty one, and reads `at_once` lines.
 
     At the end it prints on standard error how many texts were cut; and how many lines were two
     texts, if the model does not say whether it reads one or two.
-
-    Args:
-      lines: each with its place, for messages.
-      origin: the origin of the lines, for messages.
-      at_once: the number of lines that are read and predicted together.
     """
     split = 0
 

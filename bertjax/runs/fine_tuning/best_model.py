@@ -19,8 +19,6 @@ class BestModel:
     Args:
       folders: the name of a task -> the folder of its model, which is whole or absent. A single
         task has the name "".
-      placement: the devices.
-      write: writes a model into an empty folder.
       read: (folder, what the user calls it) -> the model; its `task` is a dict.
       pack: (name, params on the host, items for the model's `task`) -> the model.
       unpack: the models by name -> their params, on the devices.
@@ -40,14 +38,10 @@ class BestModel:
         self._pack, self._unpack = pack, unpack
 
     def save(self, params: Params, trial: str, settings: Mapping[str, Mapping[str, Any]]) -> None:
-        """Replaces the stored model.
+        """Replaces the stored model; `settings` are the result of `Task.tune` for each task.
 
         A folder is absent for a moment. A process that ends then, or between two folders, runs the
         trial again.
-
-        Args:
-          trial: the name of the model's trial.
-          settings: the result of `Task.tune` for each task.
         """
         whole = self._placement.on_host(params)
 
@@ -74,11 +68,7 @@ class BestModel:
         return from_first(read)
 
     def load(self) -> Params:
-        """Loads the params of the stored model to the devices.
-
-        Raises:
-          InputError: a folder is gone, or damaged.
-        """
+        """Loads the params of the stored model to the devices."""
         with raise_together():
             stored = {name: self._read(folder) for name, folder in self.folders.items()}
         return self._unpack(stored)

@@ -48,14 +48,7 @@ class TaskData:
 
     @classmethod
     def of(cls, task: Task, examples: SplitExamples, encode: Encode, weights: str) -> Self:
-        """Encodes the examples of `read_examples`.
-
-        Args:
-          weights: the identity of the weights that will be fine-tuned.
-
-        Raises:
-          InputError: an example cannot be encoded.
-        """
+        """Encodes the examples of `read_examples`; `weights`: the identity of what is tuned."""
 
         def splits(names: Sequence[str]) -> dict[str, Split]:
             each = {name: examples[name] for name in names}
@@ -87,11 +80,7 @@ def identity_of(data: Mapping[str, TaskData]) -> dict[str, str]:
 
 
 def read_examples(task: Task) -> SplitExamples:
-    """Reads all splits, so that an error in one of them is reported before the training.
-
-    Raises:
-      InputError: see `Task.read`; also if a split has no examples.
-    """
+    """Reads all splits, so that an error in one of them is reported before the training."""
     examples = {}
     for split in (TRAIN, *task.dev_splits, *task.test_splits):
         examples[split] = task.read(split)
@@ -101,10 +90,9 @@ def read_examples(task: Task) -> SplitExamples:
 
 
 def encoder(family: Family, given: Pretrained, max_length: int) -> Encode:
-    """Returns a function that encodes examples for the model of the given weights.
+    """Returns a function that encodes examples for the model of the pretrained weights.
 
-    That function raises InputError for two texts if the model has one token type; see also
-    `Family.encode`.
+    That function raises InputError for two texts if the model has one token type.
     """
 
     def encode(examples: list[Any], split: str, *, labelled: bool) -> Encoded:

@@ -38,12 +38,8 @@ class Tagger:
 
     Attributes:
       encoder: the source of the encoder, as in `config.init_from`.
-      identity: the identity of the encoder.
       width: D, the width of the encoder's layers.
-      compute_dtype: the dtype in which the encoder computes.
       layers: the layers that it reads, from `activations.chosen_layers`.
-      combine, hidden, depth, dropout, mix_dropout, crf: see `BiLstmTagger`.
-      classes: the tags.
       task: the rest of its task family (`bertjax.runs.fine_tuning.task_family`), and its trial.
       params: None before it is trained.
     """
@@ -86,30 +82,19 @@ def write_tagger(tagger: Tagger, folder: Path) -> None:
 
 
 def read_tagger(folder: Path, origin: str) -> Tagger:
-    """Reads a tagger that `write_tagger` wrote.
-
-    Args:
-      origin: what the user calls the folder, for messages.
-
-    Raises:
-      InputError: a file is absent or damaged.
-    """
+    """Reads a tagger that `write_tagger` wrote; `origin` is what the user calls the folder."""
     found, params = read_described(folder, origin, record(**_FIELDS))
     lists = {name: tuple(found[name]) for name in ("layers", "classes")}
     return Tagger(**(found | lists), params=params)
 
 
 class FeatureTagger:
-    """A tagger with its encoder: see `bertjax.runs.fine_tuning.fine_tuned.FineTuned`."""
+    """A tagger with its encoder, as `bertjax.runs.fine_tuning.fine_tuned.FineTuned`."""
 
     def __init__(self, tagger: Tagger, origin: str):
         """Puts the weights on every device.
 
-        Args:
-          origin: what the user calls the tagger, for messages.
-
-        Raises:
-          InputError: the encoder is gone, or has other weights than in training.
+        Raises InputError if the encoder is gone, or has other weights than in training.
         """
         given = _encoder_of(tagger, origin)
         task, self._layers = tagger.task, tagger.layers

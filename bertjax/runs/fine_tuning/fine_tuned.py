@@ -58,26 +58,14 @@ class FineTuned(Protocol):
         """A length in tokens -> how many texts so far were cut to it."""
 
     def predict(self, examples: list[Any], origin: str, what: str = "predicting") -> list[Any]:
-        """A prediction for each example.
-
-        Args:
-          origin: where the examples come from, for messages.
-          what: the work, as the progress calls it.
-        """
+        """A prediction for each example; `origin` is where these come from, for messages."""
 
 
 class OneModel:
-    """One fine-tuned model: see `FineTuned`."""
+    """One fine-tuned model."""
 
     def __init__(self, pretrained: Pretrained, compute_dtype: str | None = None):
-        """Puts the weights on every device.
-
-        Args:
-          compute_dtype: see `open_fine_tuned`.
-
-        Raises:
-          InputError: see `task_family_of`.
-        """
+        """Puts the weights on every device."""
         self.family, max_length = task_family_of(pretrained)
         self.settings = pretrained.task
         self.summary = "\n".join(filter(None, [pretrained.summary(), in_words(pretrained)]))
@@ -107,15 +95,10 @@ class OneModel:
 
 
 class Ensemble:
-    """Several models of one task, whose predictions are combined: see `FineTuned`."""
+    """Several models of one task, whose predictions are combined."""
 
     def __init__(self, members: Sequence[OneModel], by: str, settings: Mapping[str, Any]):
-        """Takes models of one family.
-
-        Args:
-          by: see `Family.combine`.
-          settings: the result of `Task.tune` for all members together.
-        """
+        """Takes models of one family, and the `Task.tune` of all together, to combine by `by`."""
         self.family, self.settings = members[0].family, settings
         self.columns = members[0].columns
         self.summary = "\n".join(member.summary for member in members)
@@ -123,7 +106,7 @@ class Ensemble:
 
     @property
     def cut(self) -> Counter[int]:
-        """See `FineTuned`; a text that several members cut to the same length counts once."""
+        """As `FineTuned`; a text that several members cut to the same length counts once."""
         return reduce(or_, (member.cut for member in self._members))
 
     def predict(self, examples: list[Any], origin: str, what: str = "predicting") -> list[Any]:
@@ -141,8 +124,8 @@ def open_fine_tuned(source: str | Source, compute_dtype: str | None = None) -> F
         fixed features always has that of its training.
 
     Raises:
-      InputError: see `open_model` and `FeatureTagger`; a model without the head of a task; an
-        unfinished ensemble, or one with a member that is missing or has another model since.
+      InputError: also for a model without the head of a task; an unfinished ensemble, or one with a
+        member that is missing or has another model since.
     """
     match open_source(source):
         case TaggerFolder(name):

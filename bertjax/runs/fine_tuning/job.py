@@ -43,14 +43,8 @@ from bertjax.training.trackers import check_tracker
 class FineTuning:
     """A fine-tuning that can begin or go on.
 
-    Attributes:
-      recipe: its config.
-      folder: its folder.
-      base: the weights that it starts from.
-      sources: the parts of them with which each task begins; a trial initializes the others.
-      spec: the spec of the encoder.
-      data: that of each task.
-      trials: trains each trial.
+    `sources` are the parts of the weights `base` with which each task begins; a trial initializes
+    the others.
     """
 
     recipe: TaskRecipe
@@ -63,11 +57,7 @@ class FineTuning:
 
     @classmethod
     def of(cls, config: Any, workdir: str) -> "FineTuning":
-        """Reads all that a config names; nothing is compiled or written.
-
-        Raises:
-          InputError: the config cannot work; the message says why.
-        """
+        """Reads all that a config names, or raises InputError; nothing is compiled or written."""
         recipe, folder = begin(config, workdir)
         base = open_model(recipe.init_from)
         given = with_task_tokens(base)
@@ -184,9 +174,8 @@ class FineTuning:
 def begin(config: Any, workdir: str) -> tuple[TaskRecipe, Path]:
     """The recipe in a config, and the folder of its run.
 
-    Raises:
-      InputError: a bad config, a folder that holds another run, batches that do not divide over
-        the devices.
+    Raises InputError also for a folder that holds another run, and for batches that do not divide
+    over the devices.
     """
     recipe = TaskRecipe.from_config(config)
     check_tracker(recipe.tracker)
@@ -203,7 +192,7 @@ def begin(config: Any, workdir: str) -> tuple[TaskRecipe, Path]:
 
 
 def _beginning(given: Pretrained, task: Task, bilstm: BiLstm | None) -> Pretrained:
-    """The parts of the given weights with which a task begins."""
+    """The parts of the pretrained weights with which a task begins."""
     kind = TASK_OBJECTIVES[task.family.objective].kind
     params = given.beginning(kind, class_names(task.family), bilstm)
     return dataclasses.replace(given, params=params)

@@ -37,12 +37,9 @@ def encoder_with_head(family: Family, spec: EncoderSpec, bilstm: BiLstm | None =
 def encoder_with_heads(
     families: Mapping[str, Family], spec: EncoderSpec, bilstm: BiLstm | None = None
 ) -> Model:
-    """A model with a part for each task, which share all but their output layers.
+    """A model with a part for each task (a single one has the name ""), with the same encoder.
 
     Shared parameters are those of the first part that has them.
-
-    Args:
-      families: by the name of the task; a single one has the name "".
     """
     parts: dict[str, Part] = {}
     owners: dict[str, str] = {}  # a branch of the parameters -> the part that has it
@@ -87,10 +84,8 @@ class _Examples:
 class Predictor:
     """A model on the devices, for examples of any length; each length is compiled once.
 
-    Args:
-      objective: the objective that it has learned.
-      part: the part of the model that has learned it.
-      batch_tokens: tokens computed together on one device; 0 for 512 on a CPU, 16,384 elsewhere.
+    `part` has learned the objective. `batch_tokens` are computed together on one device; 0 for
+    512 on a CPU, 16,384 elsewhere.
     """
 
     def __init__(
@@ -116,10 +111,7 @@ class Predictor:
     ) -> Outputs:
         """The model's outputs for each sequence of all examples, in their order.
 
-        Args:
-          params: on the devices.
-          buckets: lengths that batches are padded to, ascending.
-          what: the work, as the progress calls it.
+        Batches are padded to one of the ascending `buckets`.
         """
         results: dict[str, list[np.ndarray]] = {}
         rows = _Examples(encoded, self._objective.fields, self._inputs, self._pad_id)

@@ -211,11 +211,7 @@ class TaskRecipe(TrainingRecipe):
 
     @property
     def task(self) -> Task:
-        """The only task.
-
-        Raises:
-          InputError: the config is of several tasks.
-        """
+        """The only task; raises InputError if the config is of several."""
         if "" not in self.tasks:
             raise InputError(
                 f"config.tasks names {', '.join(self.tasks)}: only launch/finetune.py takes "
@@ -230,11 +226,7 @@ class TaskRecipe(TrainingRecipe):
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
-        """Reads a config such as `configs/finetune_*.py`.
-
-        Raises:
-          InputError: a key is unknown or missing, or a value is invalid; the message names it.
-        """
+        """Reads a config; raises InputError, which names the first mistake in it."""
         plain = plain_config(config)
         fields = dict(plain)
         data = plain.get("data", "")
@@ -295,11 +287,10 @@ class TaskRecipe(TrainingRecipe):
         return [Trial(*values, seed) for values in self.grid.combinations() for seed in seeds]
 
     def spec(self, given: Pretrained) -> EncoderSpec:
-        """The spec of the given weights, with the switches of config.model.
+        """The spec of the pretrained weights, with the switches of config.model.
 
-        Raises:
-          InputError: a sequence is longer than the weights have positions; switches contradict
-            each other; the model cannot be stored as transformers has it.
+        Raises InputError also if a sequence is longer than the weights have positions, or if the
+        model cannot be stored as transformers has it.
         """
         longest = given.spec.max_position_embeddings
         if not 8 <= self.max_length <= longest:
@@ -323,7 +314,7 @@ class TaskRecipe(TrainingRecipe):
         return spec
 
     def _check_reads_on(self, spec: EncoderSpec) -> None:
-        """Raises InputError unless the model can predict next tokens beside a class."""
+        """Raises InputError unless the model can predict next tokens and a class."""
         kind, heads = TASK_OBJECTIVES[self.task.family.objective].kind, family_of(spec).heads
         if not (kind in kinds.OF_WHOLE_TEXTS and heads.get(kinds.CAUSAL_LM) == ()):
             raise InputError(

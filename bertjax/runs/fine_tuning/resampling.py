@@ -1,6 +1,6 @@
 """The scores of a model on samples of its dev examples, for paired comparisons (the bootstrap).
 
-Every trial, and every ensemble, is scored on the same samples of a split, so the figures of two
+Every trial, and every ensemble, is scored on the same samples of a split. So the figures of two
 models can be subtracted sample by sample: what remains is how much their difference depends on the
 choice of examples. A question is drawn with all its documents, as it is scored with all of them.
 """
@@ -27,12 +27,7 @@ def write_resampled(
     predictions: Mapping[str, Sequence[Any]],
     settings: Mapping[str, Any],
 ) -> None:
-    """Writes {split: {metric: [SAMPLES figures]}} to a folder.
-
-    Args:
-      examples, predictions: of each dev split.
-      settings: the result of `Task.tune`.
-    """
+    """Writes {split: {metric: [SAMPLES figures]}} to a folder; `settings` are from `Task.tune`."""
     found = {
         split: _scores(task, examples[split], predictions[split], settings) for split in examples
     }

@@ -20,11 +20,7 @@ _ADVICE = (
 def scored(
     task: Task, examples: Mapping[str, Sequence[Any]], predictions: Mapping[str, Sequence[Any]]
 ) -> dict[str, Any]:
-    """The scores of every dev split, and the settings and the value from the first one.
-
-    Args:
-      examples, predictions: those of each dev split, and perhaps of others.
-    """
+    """The scores of every dev split, and the settings and the value from the first one."""
     first = task.dev_splits[0]
     settings = task.tune(examples[first], predictions[first])
     scores = {
@@ -40,11 +36,7 @@ def scored(
 
 
 def mean_of(scores: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The scores of several tasks together: the value is the mean of theirs.
-
-    Args:
-      scores: the name of a task -> the result of `scored`.
-    """
+    """Results of `scored` for several tasks together: the value is the mean of theirs."""
     wrong = {name: why for name, each in scores.items() if (why := each["degenerate"])}
     values = [each["value"] for each in scores.values()]
     return {

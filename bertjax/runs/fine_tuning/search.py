@@ -107,13 +107,10 @@ class Search:
             )
 
     def complete(self) -> dict[str, Any] | None:
-        """Runs the remaining trials.
+        """Runs the remaining trials; raises `NothingScored` if every trial diverged.
 
         Returns:
           The content of results.json; None if a signal stopped the search.
-
-        Raises:
-          NothingScored: every trial diverged.
         """
         for number, trial in enumerate(self._grid, start=1):
             if trial not in self._finished:
@@ -159,11 +156,7 @@ class Search:
         return own | result.get("tasks", {}).get(name, {}) | {"data": data}
 
     def _read(self, trial: Trial) -> dict[str, Any] | None:
-        """The results of a trial; None if it was not finished before.
-
-        Raises:
-          InputError: the trial was run with other data or other weights.
-        """
+        """The results of a trial with the same data and weights; None if it is not finished."""
         folder = self._folder_of(trial)
         if not (folder / RESULTS_FILE).exists():
             return None
@@ -177,11 +170,7 @@ class Search:
         return result
 
     def _try(self, trial: Trial, keep: bool = False) -> bool:
-        """Trains and scores one trial, and stores its model if it is the best so far, or if `keep`.
-
-        Returns:
-          False if a signal stopped it.
-        """
+        """Trains and scores a trial, stores the best model; False if a signal stopped it."""
         folder = self._folder_of(trial)
         begin, resumed = time.perf_counter(), from_first(lambda: self._open(trial))
         data = self._identity | self._others
@@ -265,7 +254,7 @@ class Search:
         return {split: part.examples for split, part in self._data[name].dev.items()}
 
     def _score(self, predictions: Mapping[str, Mapping[str, list[Any]]]) -> dict[str, Any]:
-        """See `scored` and, with several tasks, `mean_of`."""
+        """The scores of each task or, with several, also their mean."""
         scores = {
             name: scored(task, self._dev_examples(name), predictions[name])
             for name, task in self._tasks.items()
@@ -299,10 +288,7 @@ class Search:
         return results[""]
 
     def _run_before(self, best: Trial) -> dict[str, Any] | None:
-        """The results.json of an earlier run, if it and the predictions are still valid.
-
-        It removes the checkpoints of finished trials that a killed run has left.
-        """
+        """The results.json of an earlier run, if still valid; removes checkpoints of its trials."""
         for trial in self._results:
             self._remove_checkpoints(trial)
         wanted = self._run_results(best, self._finished[best])
@@ -316,11 +302,7 @@ class Search:
         return wanted[""]
 
     def _run_results(self, best: Trial, scores: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-        """The content of each results.json, by name: scores, and digests of the predictions.
-
-        Args:
-          scores: the result of `_score` for the stored model.
-        """
+        """The content of each results.json, by name: scores, and digests of the predictions."""
         return {name: self._results_of(name, best, scores) for name in self._recipe.names}
 
     def _results_of(self, name: str, best: Trial, scores: Mapping[str, Any]) -> dict[str, Any]:
@@ -377,11 +359,7 @@ def _summary(results: Mapping[Trial, dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _spreads(results: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The mean and deviation of each dev score that all trials have.
-
-    A split is left out if its examples differ between trials. A score is left out if a trial lacks
-    it, which happens for an entity type that the trial never predicted.
-    """
+    """The mean and deviation of each dev score that all trials have on the same examples."""
     spreads: dict[str, dict[str, Any]] = {}
     for split, figures in results[0]["dev"].items() if results else ():
         scored = [each["dev"].get(split, {}) for each in results]

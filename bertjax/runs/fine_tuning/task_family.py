@@ -59,11 +59,7 @@ def about_task(task: Task, max_length: int) -> dict[str, Any]:
 
 
 def about_reranker(max_length: int, loss: str) -> dict[str, Any]:
-    """Makes the content of `Pretrained.task` for a reranker, which reads pairs of texts.
-
-    Args:
-      loss: the name of the loss that it has learned by.
-    """
+    """The same for a reranker, which reads pairs of texts; `loss` names that which it learns by."""
     return {**remembered(Regression(pairs=True), max_length), "name": RERANKER, "loss": loss}
 
 
@@ -88,8 +84,7 @@ def in_words(pretrained: Pretrained) -> str:
 def task_family_of(pretrained: Pretrained) -> tuple[Family, int]:
     """How a fine-tuned model reads new text, and the tokens of its longest sequence.
 
-    Raises:
-      InputError: the model has no head of a task, or one that bertjax does not serve.
+    Raises InputError if the model has no head of a task, or one that bertjax does not serve.
     """
     task = pretrained.task
     family: type[

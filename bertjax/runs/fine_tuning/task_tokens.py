@@ -20,7 +20,7 @@ _NAMES = (START, DELIMITER, EXTRACT)
 
 
 def with_task_tokens(given: Pretrained) -> Pretrained:
-    """The same model with these tokens and fresh embeddings of them, always the same.
+    """The same model with these tokens; their random embeddings are always the same.
 
     A model that puts special tokens around texts stays as it is.
     """

@@ -34,9 +34,7 @@ from bertjax.training.state import logical_axes
 class Trials:
     """Trains the trials of one fine-tuning, and predicts with their models.
 
-    Attributes:
-      buckets: the lengths of training batches.
-      experiment: what all trials have in common.
+    `buckets` are the lengths of training batches; `experiment` is what all trials have in common.
     """
 
     def __init__(
@@ -55,11 +53,10 @@ class Trials:
         """Compiles nothing yet.
 
         Args:
-          data: that of each of the recipe's tasks.
           model: with a part for each task.
           max_length: no batch is longer.
           flops_per_token: sequence length -> useful operations of a training step for each token.
-          start: fresh parameters -> those that training starts from.
+          start: random parameters -> those that training starts from.
           frozen: the parameters that are not trained, on the devices.
           penalty: the weight of the model's output "penalty" in the loss; 0: it has none.
 
@@ -153,13 +150,10 @@ class Trials:
         return Together(sizes, self._recipe.share_power, trial.seed)
 
     def train(self, trial: Trial, folder: Path) -> tuple[Params, bool]:
-        """Trains from the newest checkpoint in a folder, or from the given weights: see `Run`.
+        """Trains from the newest checkpoint in a folder, or from `start`; raises `NonFiniteLoss`.
 
         Returns:
           The parameters, on the devices; and whether it is complete: False after a signal.
-
-        Raises:
-          NonFiniteLoss: it diverged.
         """
         state, complete = self.run(trial, folder).train()
         return merged(state.params, self.experiment.frozen), complete
@@ -224,12 +218,7 @@ class Trials:
         )
 
     def outputs(self, params: Params, split: Split, what: str, task: str = "") -> Outputs:
-        """The model's outputs for a split of a task, on all hosts.
-
-        Args:
-          params: as `train` returns them.
-          what: the work, as the progress calls it.
-        """
+        """The model's outputs for a split of a task, on all hosts."""
         buckets, lengths = self.buckets, split.encoded.lengths
         longest = lengths[lengths.argmax()]
         if longest > buckets[-1]:

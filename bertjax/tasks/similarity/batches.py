@@ -46,11 +46,8 @@ class Mixed:
     """Chooses the examples of every batch.
 
     Args:
-      sources: the examples of each source.
-      shares: the share of each in the batches; they sum to 1.
+      shares: the share of each source in the batches; they sum to 1.
       texts: the number of all texts.
-      batch_size: B.
-      seed: the seed of the run.
       apart: whether each batch is of one source; otherwise its rows are mixed.
     """
 
@@ -68,7 +65,7 @@ class Mixed:
         self._draws = Draws(seed, "pairs")
         self._mixture = Mixture(np.asarray(shares), self._draws)
         self.width = max(source.width for source in sources)
-        # The labels of each source have keys behind those of all texts.
+        # The labels of each source have keys after those of all texts.
         labels = [0 if s.labels is None else int(s.labels.max()) + 1 for s in sources]
         self._first_label = texts + np.concatenate([[0], np.cumsum(labels)[:-1]])
         self._members = [_members(source) for source in sources]
@@ -132,12 +129,9 @@ def _members(examples: Examples) -> tuple[np.ndarray, ...]:
 
 
 class Tokens:
-    """The tokens of texts, by their numbers; a text that is not among them is empty.
+    """The tokens of texts, by their numbers; a text that is not among them is `empty`.
 
-    Args:
-      texts: the texts as `bertjax.text.prompted` encodes them.
-      numbers: the number of each.
-      empty: what stands for a text that is not there.
+    `texts` is encoded by `bertjax.text.prompted`, and `numbers` has the number of each.
     """
 
     def __init__(self, texts: Sequence[PromptedText], numbers: Sequence[int], empty: PromptedText):
@@ -187,8 +181,6 @@ class Batches:
     """The arrays of every batch, for queries and passages that are encoded apart.
 
     Args:
-      mixed: which texts a batch has.
-      queries, passages: their tokens.
       lengths: the most tokens of a query, and of a passage.
       snug: whether a batch is only as long as its longest text needs, of a few lengths, for each of
         which a program is compiled. Otherwise all batches have `lengths`.
@@ -235,12 +227,7 @@ class Batches:
 
 
 class JoinedBatches:
-    """The same for rerankers, which read a query and a passage as one sequence.
-
-    Args:
-      ids: the ids of each text, without special tokens.
-      length: the most tokens of a sequence.
-    """
+    """The same for rerankers, which read a query and a passage as one sequence."""
 
     def __init__(
         self,

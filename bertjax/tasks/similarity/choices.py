@@ -4,25 +4,16 @@ import numpy as np
 
 
 def triplet_accuracy(positive: np.ndarray, negative: np.ndarray) -> float:
-    """The share of triplets whose positive text is nearer than the negative one; ties count half.
-
-    Args:
-      positive: [N], the similarity of each anchor and its positive text.
-      negative: [N], that of the anchor and its negative text.
-    """
+    """The percentage of triplets whose positive text is the nearer one; ties count half."""
     return 100 * float(np.mean((positive > negative) + 0.5 * (positive == negative)))
 
 
 def pair_scores(labels: np.ndarray, similarities: np.ndarray) -> dict[str, float]:
-    """Scores pairs that belong together or not, each metric at its best threshold.
+    """Scores pairs that belong together (label 1) or not (0), each metric at its best threshold.
 
     A pair is taken to belong together if its similarity is at least the threshold. The metrics are
     those of sentence-transformers' BinaryClassificationEvaluator, but pairs of equal similarity
     always get the same decision, and a threshold may accept all pairs or none.
-
-    Args:
-      labels: [N], 1 if the pair belongs together, else 0.
-      similarities: [N], finite.
 
     Returns:
       "accuracy" and "f1", the highest ones; "accuracy_threshold" and "f1_threshold", where they are

@@ -62,7 +62,6 @@ class Examples:
     """The examples of one source, as numbers of texts.
 
     Attributes:
-      name: the source.
       query: int32 [N].
       passage: int32 [N, K]; -1 where an example has fewer than K.
       scores: float32 [N, K], or None.
@@ -110,17 +109,7 @@ Problem = Callable[[Sequence[float]], str]  # of the scores of a query's passage
 def read_examples(
     spec: str, columns: Columns, texts: Texts, problem_of: Problem = lambda scores: ""
 ) -> Examples:
-    """The training examples of a source.
-
-    Args:
-      spec: the source, see the top of this file.
-      texts: gets its texts.
-      problem_of: says why scores cannot be learned.
-
-    Raises:
-      InputError: a file is missing, or has an error; a text is empty; a score is no number, or has
-        a problem; there is nothing to compare.
-    """
+    """The training examples of a source, whose texts `texts` gets; `problem_of` judges scores."""
     made, _, source = spec.partition(":")
     if made in _MADE:
         rows = (Example(a, (b,)) for a, b in _made(made, source))
@@ -132,11 +121,7 @@ def read_examples(
 
 
 def read_dev(spec: str, columns: Columns) -> list[Example]:
-    """The examples of the dev split of a source; [] if it has none.
-
-    Raises:
-      InputError: see `read_examples`.
-    """
+    """The examples of the dev split of a source; [] if it has none."""
     if not has_dev(spec):
         return []
     rows = list(_table(spec, DEV))
@@ -185,10 +170,7 @@ def _example(row: FileRow, columns: Columns, problem_of: Problem = lambda scores
 
 
 def _negatives(row: FileRow, name: str) -> Iterator[str]:
-    """The texts in a column, and in those with a number behind its name; empty cells are left out.
-
-    A file of tables has all columns in all rows, so a query with fewer has empty ones.
-    """
+    """The texts in a column, and in those with a number after its name, without empty cells."""
     numbered = (f"{name}_{number}" for number in itertools.count(1))
     for column in (name, *itertools.takewhile(row.fields.__contains__, numbered)):
         value = row.fields.get(column)

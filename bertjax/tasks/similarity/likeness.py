@@ -27,13 +27,7 @@ from bertjax.tasks.rows import FileRow, read_rows
 
 
 class ScoredPair(NamedTuple):
-    """Two texts, and how alike they are.
-
-    Attributes:
-      text, text_b: the texts.
-      score: the gold number; its scale is that of the data set.
-      source: where the pair comes from; "" if the file does not say it.
-    """
+    """Two texts, their gold number on the data set's scale, and their source (or "")."""
 
     text: str
     text_b: str
@@ -42,20 +36,14 @@ class ScoredPair(NamedTuple):
 
 
 class _Format(NamedTuple):
-    """The columns of a file.
-
-    Attributes:
-      text, text_b, score, source: the names of columns; a file may lack the source.
-      columns: the names of all columns if the file has no line with them.
-      optional: how many of the last columns a line may lack.
-    """
+    """The columns of a file."""
 
     text: str
     text_b: str
     score: str
     source: str
-    columns: tuple[str, ...] = ()
-    optional: int = 0
+    columns: tuple[str, ...] = ()  # all, if the file has no line with them
+    optional: int = 0  # how many of the last columns a line may lack
 
 
 _TABLE = _Format("text", "text_b", "score", "source")
@@ -73,15 +61,7 @@ FORMATS = {
 
 
 def read_pairs(source: str) -> list[ScoredPair]:
-    """Reads the pairs of a file, in order.
-
-    Args:
-      source: FILE or FORMAT:FILE, as described at the top of this file.
-
-    Raises:
-      InputError: the file is missing or damaged; it has no row, or lacks a column; a row has too
-        many or too few columns; a text is empty; a score is not a finite number.
-    """
+    """Reads the pairs of a file, in order; `source` is FILE or FORMAT:FILE."""
     name, _, rest = source.partition(":")
     published = name in FORMATS and bool(rest)
     path, form = Path(rest if published else source), FORMATS[name] if published else _TABLE
@@ -115,19 +95,14 @@ def _pair(row: FileRow, form: _Format) -> ScoredPair:
 
 
 def correlations(pairs: Sequence[ScoredPair], similarities: np.ndarray) -> dict[str, float]:
-    """Correlations of the gold scores and the similarities, in percent.
+    """Correlations of the gold scores and the similarities [N] of N pairs, in percent.
 
     The headline is "spearman" over all pairs, as of SentEval and MTEB: not the mean over sources.
     Equal numbers have the mean of their ranks. A correlation is not defined if one side is constant
     or not finite; it is 0 then, as in `bertjax.tasks.scores`, and a warning says so.
 
-    Args:
-      pairs: N pairs.
-      similarities: [N].
-
-    Returns:
-      "spearman" and "pearson"; and, where the pairs have sources, "spearman_SOURCE" and
-      "pearson_SOURCE" for each, in alphabetical order.
+    Returns "spearman" and "pearson"; and, where the pairs have sources, "spearman_SOURCE" and
+    "pearson_SOURCE" for each, in alphabetical order.
     """
     gold = np.array([pair.score for pair in pairs])
     sources = np.array([pair.source for pair in pairs])

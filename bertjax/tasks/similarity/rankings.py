@@ -29,31 +29,23 @@ Run = Mapping[str, Mapping[str, float]]  # query id -> document id -> score
 
 METRICS = ("ndcg@10", "map@100", "mrr@10", "recall@100", "precision@10", "hit_rate@10")
 
-# Each measure gets the gains of the ranked documents down to the depth ([N], the grades, 0 for what
-# is not relevant), those of all relevant documents in descending order ([R], R > 0), and the depth.
+# A measure gets the gains of the ranked documents down to the depth ([N], the grades, 0 for what is
+# not relevant), those of all relevant documents in descending order ([R], R > 0), and the depth.
 _Measure = Callable[[np.ndarray, np.ndarray, int | None], float]
 
 
 class RankingScores(NamedTuple):
-    """Scores in percent.
-
-    Attributes:
-      mean: metric -> the mean over all judged queries.
-      by_query: query id -> metric -> score.
-    """
+    """Scores in percent: the mean of each metric over all judged queries, and those by query id."""
 
     mean: dict[str, float]
     by_query: dict[str, dict[str, float]]
 
 
 def ranking(found: Mapping[str, float]) -> list[str]:
-    """The ids of documents, best first, in the order of trec_eval.
+    """The ids of the documents in id -> score, best first, in the order of trec_eval.
 
     Scores are compared in float32. Of equal scores, the greater id comes first. A document whose
     score is NaN counts as not found.
-
-    Args:
-      found: document id -> score.
     """
     scores = np.array(list(found.values()), np.float32).tolist()
     ranked = [pair for pair in zip(scores, found, strict=True) if not math.isnan(pair[0])]
@@ -64,15 +56,7 @@ def score_run(run: Run, judgements: Judgements, metrics: Iterable[str] = METRICS
     """Scores a run as `trec_eval -c` does.
 
     A query without a relevant document, and one that the run lacks, counts 0. Queries without
-    judgements are ignored.
-
-    Args:
-      run: the found documents of each query with their scores.
-      judgements: query id -> document id -> grade.
-      metrics: names as described at the top of this file.
-
-    Raises:
-      InputError: a metric is unknown.
+    judgements are ignored. An unknown metric raises InputError.
     """
     parsed = {metric: _parsed(metric) for metric in metrics}
     by_query = {}

@@ -51,16 +51,7 @@ class RetrievalSet:
 
 
 def read_retrieval(source: str) -> RetrievalSet:
-    """Reads a collection.
-
-    Args:
-      source: FOLDER or FOLDER:SPLIT, where SPLIT names the file of judgements; "test" if missing.
-
-    Raises:
-      InputError: a file is missing, damaged or has malformed rows; an id occurs twice; a query has
-        no text; a grade is not a whole number; a judgement names an unknown query, or contradicts
-        an earlier one; there is no judgement, or none of a document that is there.
-    """
+    """Reads a collection, FOLDER or FOLDER:SPLIT; SPLIT is "test" if it is missing."""
     folder, split = _folder_and_split(source)
     documents = {name: _document(row) for name, row in _by_id(folder, *_DOCUMENTS)}
     queries = {name: row.text("text").strip() for name, row in _by_id(folder, *_QUERIES)}
@@ -129,10 +120,7 @@ def _judgements(folder: Path, split: str, queries: Container[str]) -> dict[str, 
 
 
 def _check_documents(source: str, documents: Container[str], judgements: Judgements) -> None:
-    """Says how many judgements are of documents that are not there, as one of ArguAna's is.
-
-    They stay: a relevant document that cannot be found counts as one that is not found.
-    """
+    """Says how many judgements are of missing documents, which stay: they count as not found."""
     judged = [name for grades in judgements.values() for name in grades]
     absent = [name for name in judged if name not in documents]
     if len(absent) == len(judged):
