@@ -6,7 +6,8 @@ python launch/convert.py --from=RUN --to=hf:FOLDER
 from_pretrained of transformers loads; --to=stablehlo:FOLDER writes a model that runs on a server
 with jax, without this package; --to=onnx:FOLDER writes what hf: does, and next to it onnx/ for ONNX
 Runtime, optimum and transformers.js; --to=elmo:FOLDER writes an ELMo for bilm-tf and AllenNLP;
---to=peft:FOLDER writes the adapter that a run of pre-training has trained. A run of ELECTRA is its discriminator; --part=generator takes the other model of it.
+--to=peft:FOLDER writes the adapter that a run of pre-training has trained. A run of ELECTRA is its
+discriminator; --part=generator takes the other model of it.
 """
 
 from absl import flags
@@ -14,7 +15,7 @@ from absl import flags
 from bertjax.programs import commandline
 
 _FROM = flags.DEFINE_string("from", None, "RUN, hf:FOLDER, hf:NAME, tf1:FOLDER or elmo:FOLDER.")
-_TO = flags.DEFINE_string("to", None, "hf:, onnx:, stablehlo:, elmo: or peft:FOLDER, not there yet.")
+_TO = flags.DEFINE_string("to", None, "hf:, onnx:, stablehlo:, elmo:, peft:FOLDER; not there yet.")
 _PART = flags.DEFINE_string("part", "", "A part of the model of a run, such as generator.")
 _PUSH = flags.DEFINE_string("push", "", "USER/NAME on the Hugging Face hub, which gets the folder.")
 flags.mark_flags_as_required(["from", "to"])
