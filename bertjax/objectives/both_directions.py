@@ -61,7 +61,6 @@ class BothDirections(PretrainingObjective):
 
     @property
     def loss_weights(self) -> dict[str, float]:
-        """See `Objective`."""
         return dict.fromkeys(_LOSSES, 0.5)
 
     def corruption(self, rule: MaskingRule, microbatches: int = 1) -> Corruption:
@@ -74,7 +73,6 @@ class BothDirections(PretrainingObjective):
         return NextWordsModel(spec)
 
     def model(self, spec: EncoderSpec) -> Model:
-        """See `PretrainingObjective`."""
         return Model.of(self.module(spec), ARCHITECTURES[self.kind].inputs(spec, B=1, S=8))
 
     def carried(self, model: Model) -> dict[str, jax.ShapeDtypeStruct]:

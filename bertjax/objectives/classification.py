@@ -37,7 +37,6 @@ class ClassificationObjective(WeightedObjective):
 
     @property
     def fields(self) -> Mapping[str, Field]:
-        """See `Objective`."""
         soft = {"soft_labels": Field("BC", "float32")} if self.soft_share else {}
         return {**TEXT, **IS_REAL, "label_ids": Field("B", "int32"), **soft}
 
@@ -73,7 +72,6 @@ class AnswerObjective(ClassificationObjective):
 
     @property
     def fields(self) -> Mapping[str, Field]:
-        """See `Objective`."""
         return {**super().fields, **TEXT_NUMBERS}
 
 

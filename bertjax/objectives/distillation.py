@@ -30,7 +30,6 @@ class MaskedLMWithStates(PreTrainingModel):
     def __call__(
         self, inputs: Mapping[str, jax.Array], *, deterministic: bool
     ) -> dict[str, jax.Array]:
-        """See `PreTrainingModel`."""
         states = self.encoder(inputs, deterministic=deterministic)
         return {"sequence": states, **self.predictions(states, inputs, deterministic)}
 
@@ -75,7 +74,6 @@ class Distillation(MaskedLM):
 
     @property
     def loss_weights(self) -> dict[str, float]:
-        """See `Objective`."""
         weights = super().loss_weights | {self.minimized: self.mlm_weight}
         weights["distil_loss"] = self.distil_weight
         return weights | ({"cosine_loss": self.cosine_weight} if self.cosine_weight else {})

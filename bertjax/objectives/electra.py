@@ -58,7 +58,6 @@ class ReplacedTokenDetection(MaskedLM):
 
     @property
     def loss_weights(self) -> dict[str, float]:
-        """See `Objective`."""
         return super().loss_weights | {"disc_loss": self.discriminator_weight}
 
     def generator_spec(self, spec: EncoderSpec) -> EncoderSpec:

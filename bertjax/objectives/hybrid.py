@@ -49,7 +49,6 @@ class Hybrid(MaskedLM):
 
     @property
     def row_group(self) -> int:
-        """See `PretrainingObjective`."""
         return self.group
 
     @property

@@ -52,7 +52,6 @@ class MaskedLM(TokenPrediction):
 
     @property
     def layout(self) -> TextLayout:
-        """See `text`."""
         if self.languages:
             return TranslationLayout(tuple(self.languages.split(",")))
         return super().layout

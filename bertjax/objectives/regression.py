@@ -28,7 +28,6 @@ class RegressionObjective(TaskObjective):
 
     @property
     def fields(self) -> Mapping[str, Field]:
-        """See `Objective`."""
         soft = {"soft_labels": Field("B", "float32")} if self.soft_share else {}
         return {**TEXT, **IS_REAL, "targets": Field("B", "float32"), **soft}
 

@@ -195,7 +195,6 @@ class RerankingObjective(Objective):
         return {"logits": scores.reshape(batch["passage_key"].shape)}
 
     def values(self, outputs: Arrays, batch: Arrays) -> dict[str, dict[str, jax.Array]]:
-        """See `SimilarityLoss.values`."""
         return {"task_loss": self.loss.values(outputs["logits"], None, batch, self.loss.factor)}
 
     def weights(self, batch: Arrays) -> dict[str, LossWeights]:

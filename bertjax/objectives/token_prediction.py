@@ -80,12 +80,10 @@ class TokenPrediction(PretrainingObjective):
 
     @property
     def loss_weights(self) -> dict[str, float]:
-        """See `Objective`."""
         return {self.minimized: 1.0} | ({"z_loss": self.z_loss} if self.z_loss else {})
 
     @property
     def layout(self) -> TextLayout:
-        """See `text`."""
         return self.layouts[self.text]
 
     def module(self, spec: EncoderSpec) -> nn.Module:

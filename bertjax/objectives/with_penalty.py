@@ -30,7 +30,6 @@ class WithPenalty(Objective):
 
     @property
     def loss_weights(self) -> dict[str, float]:
-        """See `Objective`."""
         return {**self.task.loss_weights, "penalty": self.weight}
 
     def weights(self, batch: Arrays) -> dict[str, LossWeights]:

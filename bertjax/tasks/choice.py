@@ -46,7 +46,6 @@ class MultipleChoice:
     def encode(
         self, examples: Sequence[Choice], tokenizer: Tokenizer, max_length: int, *, labelled: bool
     ) -> Encoded:
-        """See `Family`."""
         labels = {"label_ids": self.label_ids(examples)} if labelled else {}
         pairs = [
             (example.context, f"{example.prompt} {choice}".strip())
@@ -65,15 +64,12 @@ class MultipleChoice:
     def decode(
         self, examples: Sequence[Choice], encoded: Encoded, outputs: Outputs
     ) -> list[np.ndarray]:
-        """See `Family`."""
         return list(softmax(np.asarray(outputs["logits"]).reshape(len(examples), self.choices)))
 
     def combine(self, members: Sequence[Sequence[np.ndarray]], by: str) -> list[np.ndarray]:
-        """See `Family`."""
         return list(combined(np.array(members), by))
 
     def degenerate(self, predictions: Sequence[np.ndarray], settings: Mapping[str, Any]) -> str:
-        """See `Family`."""
         chosen = np.unique(np.argmax(predictions, axis=-1))
         return f"all are choice {chosen[0]}" if len(chosen) == 1 else ""
 
@@ -92,7 +88,6 @@ class MultipleChoice:
     def show(
         self, example: Choice, prediction: np.ndarray, settings: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """See `Family`."""
         chosen = int(np.argmax(prediction))
         return {
             "context": example.context,

@@ -55,7 +55,6 @@ class OfTexts(abc.ABC):
     def encode(
         self, examples: Sequence[TextPair], tokenizer: Tokenizer, max_length: int, *, labelled: bool
     ) -> Encoded:
-        """See `Family`."""
         labels = self.labels(examples) if labelled else {}
         pairs = [(example.a, example.b) for example in examples]
         return encoded_pairs(pairs, tokenizer, max_length, labels)
@@ -75,7 +74,6 @@ class Classification(OfTexts):
     objective: ClassVar[str] = "sequence_classification"
 
     def labels(self, examples: Sequence[TextPair]) -> dict[str, np.ndarray]:
-        """See `OfTexts`."""
         soft = {}
         if examples and examples[0].soft is not None:
             soft["soft_labels"] = np.stack([self._soft(example) for example in examples])
@@ -103,22 +101,18 @@ class Classification(OfTexts):
     def decode(
         self, examples: Sequence[TextPair], encoded: Encoded, outputs: Outputs
     ) -> list[np.ndarray]:
-        """See `Family`."""
         return list(softmax(np.stack(outputs["logits"])))
 
     def combine(self, members: Sequence[Sequence[np.ndarray]], by: str) -> list[np.ndarray]:
-        """See `Family`."""
         return list(combined(np.array(members), by))
 
     def degenerate(self, predictions: Sequence[np.ndarray], settings: Mapping[str, Any]) -> str:
-        """See `Family`."""
         chosen = np.unique(np.argmax(predictions, axis=-1))
         return f"all are {self.classes[chosen[0]]!r}" if len(chosen) == 1 else ""
 
     def show(
         self, example: TextPair, prediction: np.ndarray, settings: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """See `Family`."""
         probabilities = dict(zip(self.classes, prediction.tolist(), strict=True))
         label = self.classes[int(np.argmax(prediction))]
         return show_pair(example) | {"label": label, "probabilities": probabilities}
@@ -167,7 +161,6 @@ class Regression(OfTexts):
     classes: ClassVar[tuple[str, ...]] = ()
 
     def labels(self, examples: Sequence[TextPair]) -> dict[str, np.ndarray]:
-        """See `OfTexts`."""
         soft = {}
         if examples and examples[0].soft is not None:
             taught = [example._replace(label=example.soft) for example in examples]
@@ -186,15 +179,12 @@ class Regression(OfTexts):
     def decode(
         self, examples: Sequence[TextPair], encoded: Encoded, outputs: Outputs
     ) -> list[float]:
-        """See `Family`."""
         return np.asarray(outputs["logits"], np.float64).reshape(len(examples)).tolist()
 
     def combine(self, members: Sequence[Sequence[float]], by: str) -> list[float]:
-        """See `Family`."""
         return np.mean(members, axis=0).tolist()
 
     def degenerate(self, predictions: Sequence[float], settings: Mapping[str, Any]) -> str:
-        """See `Family`."""
         if not np.isfinite(predictions).all():
             return "some are not numbers"
         constant = np.ptp(predictions) <= 1e-3
@@ -203,7 +193,6 @@ class Regression(OfTexts):
     def show(
         self, example: TextPair, prediction: float, settings: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """See `Family`."""
         return show_pair(example) | {"value": prediction}
 
 

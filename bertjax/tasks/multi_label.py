@@ -25,7 +25,6 @@ class MultiLabel(OfTexts):
     objective: ClassVar[str] = "multi_label_classification"
 
     def labels(self, examples: Sequence[TextPair]) -> dict[str, np.ndarray]:
-        """See `OfTexts`."""
         return {"targets": self.targets(examples).astype(np.float32)}
 
     def targets(self, examples: Sequence[TextPair]) -> np.ndarray:
@@ -40,7 +39,6 @@ class MultiLabel(OfTexts):
     def decode(
         self, examples: Sequence[TextPair], encoded: Encoded, outputs: Outputs
     ) -> list[np.ndarray]:
-        """See `Family`."""
         return list(sigmoid(np.stack(outputs["logits"])))
 
     def combine(self, members: Sequence[Sequence[np.ndarray]], by: str) -> list[np.ndarray]:
@@ -58,7 +56,6 @@ class MultiLabel(OfTexts):
         return np.array(predictions) > self.thresholds(settings)
 
     def degenerate(self, predictions: Sequence[np.ndarray], settings: Mapping[str, Any]) -> str:
-        """See `Family`."""
         chosen = np.unique(self.chosen(predictions, settings), axis=0)
         if len(chosen) > 1:
             return ""
@@ -70,7 +67,6 @@ class MultiLabel(OfTexts):
     def show(
         self, example: TextPair, prediction: np.ndarray, settings: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """See `Family`."""
         (chosen,) = self.chosen([prediction], settings)
         probabilities = dict(zip(self.classes, prediction.tolist(), strict=True))
         return show_pair(example) | {"labels": self._named(chosen), "probabilities": probabilities}

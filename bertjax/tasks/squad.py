@@ -75,7 +75,6 @@ class Squad(Task):
 
     @property
     def family(self) -> QuestionAnswering:
-        """See `Task`."""
         return QuestionAnswering(
             unanswerable=self.unanswerable,
             max_query_length=self.max_query_length,
@@ -158,7 +157,6 @@ class Squad(Task):
         predictions: Sequence[Spans],
         settings: Mapping[str, Any],
     ) -> dict[str, float]:
-        """See `score`."""
         return score(examples, predictions, settings)
 
     def write(

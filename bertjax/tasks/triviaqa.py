@@ -73,7 +73,6 @@ class TriviaQa(Task):
 
     @property
     def family(self) -> QuestionAnswering:
-        """See `Task`."""
         return QuestionAnswering(max_query_length=self.max_query_length, stride=self.stride)
 
     @cached_property

@@ -116,7 +116,6 @@ class _KeepWhole:
         self._policy, self._damaged = policy, damaged
 
     def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
-        """See `ocp.training.preservation_policies.PreservationPolicy`."""
         whole = [each for each in checkpoints if each.step not in self._damaged]
         kept = self._policy.should_preserve(whole, context=context)
         steps = {each.step for each, keep in zip(whole, kept, strict=True) if keep}

@@ -39,7 +39,6 @@ class ContinuedStream:
     has_fixed_rows: ClassVar[bool] = False
 
     def open(self, store: TokenStore, spec: RowSpec) -> "ContinuedRows":
-        """See `TextLayout`."""
         return ContinuedRows(self, store, spec)
 
 

@@ -49,15 +49,12 @@ class MaskedTokens:
 
     @property
     def has_fixed_masks(self) -> bool:
-        """See `Corruption`."""
         return self.rule.copies > 0
 
     def predicted(self, length: int) -> int:
-        """See `Corruption`."""
         return self.rule.width(length)
 
     def open(self, tokenizer: Tokenizer) -> Corrupt:
-        """See `Corruption`."""
         masker = Masker(
             self.rule,
             mask_id=tokenizer.mask_id,
@@ -87,7 +84,6 @@ class HiddenTokens(MaskedTokens):
     fields: ClassVar[Mapping[str, Field]] = {**MaskedTokens.fields, **ORDER}
 
     def open(self, tokenizer: Tokenizer) -> Corrupt:
-        """See `Corruption`."""
         masked = super().open(tokenizer)
 
         def corrupted(rows: LaidOut, draws: Draws, index: np.ndarray) -> dict[str, np.ndarray]:
@@ -111,11 +107,9 @@ class NextTokens:
     }
 
     def predicted(self, length: int) -> int:
-        """See `Corruption`."""
         return length
 
     def open(self, tokenizer: Tokenizer) -> Corrupt:
-        """See `Corruption`."""
         del tokenizer
         return self._targets
 
@@ -139,11 +133,9 @@ class Unchanged:
     fields: ClassVar[Mapping[str, Field]] = {}
 
     def predicted(self, length: int) -> int:
-        """See `Corruption`."""
         return length
 
     def open(self, tokenizer: Tokenizer) -> Corrupt:
-        """See `Corruption`."""
         del tokenizer
         return lambda rows, draws, index: {}
 
@@ -166,12 +158,10 @@ class MaskedInSomeRows:
 
     @property
     def fields(self) -> Mapping[str, Field]:
-        """See `Corruption`."""
         return {**MaskedTokens.fields, **NextTokens.fields}
 
     @property
     def has_fixed_masks(self) -> bool:
-        """See `Corruption`."""
         return MaskedTokens(self.rule).has_fixed_masks
 
     def predicted(self, length: int) -> int:
@@ -179,7 +169,6 @@ class MaskedInSomeRows:
         return self.rule.width(length)
 
     def open(self, tokenizer: Tokenizer) -> Corrupt:
-        """See `Corruption`."""
         masked, following = MaskedTokens(self.rule).open(tokenizer), NextTokens().open(tokenizer)
 
         def corrupted(rows: LaidOut, draws: Draws, index: np.ndarray) -> dict[str, np.ndarray]:

@@ -76,13 +76,11 @@ class SpanLayout:
 
     @property
     def fields(self) -> dict[str, Field]:
-        """See `TextLayout`."""
         if not self.pairs:
             return TEXT
         return TEXT | {"next_sentence_labels": Field("B", "int32")}  # 0: B follows A; 1: random
 
     def open(self, store: TokenStore, spec: RowSpec) -> "SpanRows":
-        """See `TextLayout`."""
         sampler = SpanSampler(
             store,
             room=spec.length - spec.tokenizer.template.specials(pair=self.pairs),

@@ -22,7 +22,6 @@ class PackedLayout:
     has_fixed_rows: ClassVar[bool] = False
 
     def open(self, store: TokenStore, spec: RowSpec) -> "PackedRows":
-        """See `TextLayout`."""
         specials = spec.tokenizer.template.specials(pair=False)
         packer = RowPacker(store, length=spec.length, specials=specials, draws=spec.draws)
         return PackedRows(store, spec.tokenizer, spec.length, packer)

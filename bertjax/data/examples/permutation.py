@@ -54,7 +54,6 @@ class PermutedTokens:
         return first, total - first
 
     def open(self, tokenizer: Tokenizer) -> Corrupt:
-        """See `Corruption`."""
         ordinary, begins = tokenizer.ordinary, ~tokenizer.continues_word
 
         def permuted(rows: LaidOut, draws: Draws, index: np.ndarray) -> dict[str, np.ndarray]:

@@ -33,7 +33,6 @@ class SentenceLayout:
     has_fixed_rows: ClassVar[bool] = True
 
     def open(self, store: TokenStore, spec: RowSpec) -> "SentenceRows":
-        """See `TextLayout`."""
         return SentenceRows(store, spec, self.crosses_documents)
 
 

@@ -31,7 +31,6 @@ class StreamLayout:
     has_fixed_rows: ClassVar[bool] = True
 
     def open(self, store: TokenStore, spec: RowSpec) -> "StreamRows":
-        """See `TextLayout`."""
         return StreamRows(store, spec)
 
 

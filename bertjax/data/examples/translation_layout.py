@@ -35,11 +35,9 @@ class TranslationLayout:
 
     @property
     def fields(self) -> dict[str, Field]:
-        """See `TextLayout`."""
         return TEXT | POSITION_IDS | (LANGUAGE_IDS if self.languages else {})
 
     def open(self, store: TokenStore, spec: RowSpec) -> "TranslationRows":
-        """See `TextLayout`."""
         room = spec.length - spec.tokenizer.template.specials(pair=True)
         sampler = PairSampler(store, room, spec.draws)
         pairs = SpanRows(PAIRS, store, spec.tokenizer, spec.length, sampler)

@@ -39,7 +39,6 @@ class TwoWayStream:
     has_fixed_rows: ClassVar[bool] = False
 
     def open(self, store: TokenStore, spec: RowSpec) -> "TwoWayRows":
-        """See `TextLayout`."""
         return TwoWayRows(store, spec)
 
 

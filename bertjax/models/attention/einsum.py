@@ -28,7 +28,6 @@ def einsum_attention(
     bias: jax.Array | None = None,
     drop: Drop | None = None,
 ) -> jax.Array:
-    """See `bertjax.models.attention.contract`."""
     seen = visible(mask, pattern, query.shape[1])
     return _attend(_APART, (query, key, value), bias, seen, drop)
 
@@ -40,7 +39,6 @@ def einsum_self_attention(
     *,
     drop: Drop | None = None,
 ) -> jax.Array:
-    """See `bertjax.models.attention.contract`."""
     return _attend(_JOINED, qkv, None, visible(mask, pattern, qkv.shape[1]), drop)
 
 

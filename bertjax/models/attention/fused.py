@@ -34,6 +34,5 @@ def fused_self_attention(
     *,
     drop: Drop | None = None,
 ) -> jax.Array:
-    """See `bertjax.models.attention.contract`."""
     query, key, value = (qkv[:, :, i] for i in range(3))
     return fused_attention(query, key, value, mask, pattern, drop=drop)

@@ -88,7 +88,6 @@ class Computation(_Architecture):
 
     @property
     def keeps_slopes(self) -> bool:
-        """See `bertjax.models.layers.activation.activation`."""
         return self.remat == "none"
 
     @property

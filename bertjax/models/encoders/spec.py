@@ -214,7 +214,6 @@ class TransformerSpec(AttentionComputation, TransformerArchitecture):
         return self.global_rope_theta if self.is_global(layer) else self.local_rope_theta
 
     def layer_kind(self, layer: int) -> str:
-        """See `bertjax.models.encoders.contract.EncoderSpec`."""
         if self.global_attn_every_n_layers == 1:
             return ""
         return "global" if self.is_global(layer) else "local"

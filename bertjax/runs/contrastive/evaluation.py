@@ -49,7 +49,6 @@ class ByVectors:
         self._vectorizer, self._name = vectorizer, vectorizer.embedding.compared_by
 
     def own(self, params: Params, pairs: Pairs, what: str) -> np.ndarray:
-        """See `Comparer`."""
         queries, passages = (
             self._vectorizer.vectors(
                 params, [pair[side] for pair in pairs], query=side == 0, what=what
@@ -61,7 +60,6 @@ class ByVectors:
     def found(
         self, params: Params, queries: Sequence[str], documents: Sequence[str], what: str
     ) -> tuple[np.ndarray, np.ndarray]:
-        """See `Comparer`."""
         asked = self._vectorizer.vectors(params, queries, query=True, what=what)
         among = self._vectorizer.vectors(params, documents, query=False, what=what)
         return search(asked, among, self._name, _DEPTH, self._vectorizer.placement, what)
@@ -74,7 +72,6 @@ class ByPairs:
         self._scorer = scorer
 
     def own(self, params: Params, pairs: Pairs, what: str) -> np.ndarray:
-        """See `Comparer`."""
         return self._scorer.scores(params, pairs, what)
 
     def found(

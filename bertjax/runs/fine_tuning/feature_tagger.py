@@ -115,7 +115,6 @@ class FeatureTagger:
     def predict(
         self, examples: list[Sentence], origin: str, what: str = "predicting"
     ) -> list[np.ndarray]:
-        """See `FineTuned`."""
         windows = self.family.encode(examples, self._tokenizer, self._max_length, labelled=False)
         self.cut.update(windows.cut)
         with tempfile.TemporaryDirectory() as folder:

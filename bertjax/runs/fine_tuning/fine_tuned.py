@@ -87,7 +87,6 @@ class OneModel:
         self._buckets = up_to(max_length, _LENGTHS)
 
     def predict(self, examples: list[Any], origin: str, what: str = "predicting") -> list[Any]:
-        """See `FineTuned`."""
         encoded = self._encode(examples, origin, labelled=False)
         self.cut.update(encoded.cut)
         outputs = self._predictor.outputs(self._params, encoded, self._buckets, what)
@@ -110,7 +109,6 @@ class Ensemble:
         return reduce(or_, (member.cut for member in self._members))
 
     def predict(self, examples: list[Any], origin: str, what: str = "predicting") -> list[Any]:
-        """See `FineTuned`."""
         each = [member.predict(examples, origin, what) for member in self._members]
         return self.family.combine(each, self._by)
 

@@ -99,7 +99,6 @@ def kernel_self_attention(
 
 
 def _table(rotation: Rotation, width: int) -> jax.Array:
-    """See `bertjax.models.attention.kernel.blocks.rotated`."""
     each = [jnp.tile(x[..., 0, 0, : width // 2], LANES // width) for x in rotation]
     return jnp.concatenate(each, -1)
 

@@ -94,7 +94,6 @@ class ElmoSpec(Computation, ElmoArchitecture):
 
     @property
     def embedding_width(self) -> int:
-        """See `bertjax.models.encoders.contract.EncoderSpec`."""
         return self.hidden_size
 
     @property

@@ -144,7 +144,6 @@ class Xlnet(nn.Module):
     def two_streams(
         self, inputs: Mapping[str, jax.Array], *, deterministic: bool
     ) -> tuple[jax.Array, list[jax.Array]]:
-        """See `bertjax.models.encoders.contract.EncoderFamily`."""
         states, query = self._read(inputs, deterministic, inputs["masked_lm_positions"])
         assert query is not None
         return self.dropout(query, deterministic), states
