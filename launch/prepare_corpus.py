@@ -32,9 +32,7 @@ flags.DEFINE_enum(
     "Kind to learn: docs/corpus.md",
 )
 flags.DEFINE_enum("model_type", "unigram", ["unigram", "bpe"], "Of sentencepiece.")
-flags.DEFINE_boolean(
-    "cased", None, "Keep upper case (bpe, gpt2, words, xlnet and a published one do so)."
-)
+flags.DEFINE_boolean("cased", None, "Keep upper case (bpe, gpt2, words and xlnet do so anyway).")
 flags.DEFINE_float("held_out", 0.01, "Fraction of the documents kept for evaluation.")
 flags.DEFINE_integer("workers", None, "Processes; by default one per CPU.")
 flags.DEFINE_string("language", "en", "Language code of the sentence splitter.")
