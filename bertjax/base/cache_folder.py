@@ -21,9 +21,9 @@ def keep_compiled_programs() -> None:
     """Lets JAX read compiled programs from earlier starts; call it before JAX is imported.
 
     JAX's variables take precedence: JAX_COMPILATION_CACHE_DIR is another folder,
-    JAX_ENABLE_COMPILATION_CACHE=false switches it off. JAX finds a program by the code, the
-    versions of jaxlib and of the device's runtime, XLA's flags, and the kind of the devices; of a
-    CPU, by its instructions, too. If nothing can be written there, it prints a warning.
+    JAX_ENABLE_COMPILATION_CACHE=false switches it off. JAX finds a program by its code, the
+    versions of jaxlib and of the device's runtime, XLA's flags, and the kind of the device; on a
+    CPU, by its instructions, too.
     """
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return

@@ -47,9 +47,6 @@ def path_of(name: str | os.PathLike) -> Path:
 
     An object in a bucket appears only when it is written completely. A bucket has no real folders,
     no appending and no locks.
-
-    Raises:
-      InputError: an address does not begin with "gs://", or gcsfs is not installed.
     """
     if not in_bucket(name):
         return Path(name)
@@ -67,12 +64,7 @@ def path_of(name: str | os.PathLike) -> Path:
 
 
 def checked_path(name: str | os.PathLike, *, write: bool = False) -> Path:
-    """The path of that name. In a bucket, the access is checked first, also for writing if `write`.
-
-    Raises:
-      InputError: the bucket does not exist, a permission is missing, or it cannot be reached; the
-        message says what to do.
-    """
+    """The path of that name. In a bucket, access is checked first; also for writing if `write`."""
     path = path_of(name)
     if in_bucket(path):
         # ValueError: not a valid name.
@@ -86,12 +78,7 @@ def checked_path(name: str | os.PathLike, *, write: bool = False) -> Path:
 
 @contextlib.contextmanager
 def bucket_errors(path: Path) -> Iterator[None]:
-    """Converts errors of the block to InputError if a bucket refuses access or no longer answers.
-
-    Raises:
-      InputError: a permission is missing now, or the connection is lost; the message says what to
-        do. Other errors stay as they are.
-    """
+    """Raises InputError if a bucket refuses access or no longer answers; other errors stay."""
     try:
         yield
     except Exception as error:
@@ -163,16 +150,12 @@ def _parts(path: Path) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def leased(folder: Path) -> Iterator[None]:
-    """Reserves a folder in a bucket for this job while the block runs.
+    """Reserves a folder in a bucket while the block runs; InputError if another job uses it.
 
     A bucket has no locks that end with their owner. So the owner writes the object `.lease` every
-    15 seconds, under the condition that nobody else has written it, and deletes it at the end. A
-    killed job leaves the object behind. The next job watches it for a minute, and takes it if it
-    does not change; no clocks are compared. If a job was suspended so long that another job has
-    taken its folder, it notices this when it resumes, and stops as after SIGTERM.
-
-    Raises:
-      InputError: another job uses the folder.
+    15 seconds, if nobody else has written it, and deletes it at the end. After a job was killed,
+    the next job watches the object for a minute, and takes it if it does not change; no clocks are
+    compared. A job that was suspended, and has lost its folder, stops as after SIGTERM.
     """
     lease, ended = _Lease(folder), threading.Event()
     lease.take()

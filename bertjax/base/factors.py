@@ -15,12 +15,7 @@ COUNTED = (axes.QKV, axes.GATE)  # the first axis of the outputs, if it counts m
 
 
 def factor_axes(kernel: Sequence[str], inputs: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The logical axes of both factors.
-
-    Args:
-      kernel: the axes of the kernel: perhaps `LAYERS`, then inputs, then outputs.
-      inputs: how many of them are inputs.
-    """
+    """The logical axes of both factors of a kernel with the axes (LAYERS,) inputs, outputs."""
     layers = tuple(kernel[: kernel[0] == axes.LAYERS])
     sides = tuple(kernel[len(layers) :])
     outputs = sides[inputs:]

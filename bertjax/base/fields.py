@@ -1,8 +1,8 @@
 """The contract between host and device: what one array of a batch looks like.
 
-The host makes the arrays with numpy. The step takes them as a dict, and a model reads the ones that
-it needs by name. A layout or a corruption of `bertjax.data.examples`, or an objective of
-fine-tuning, describes each array that it makes by a field.
+The host makes the arrays with numpy. The step takes them as a dict, and a model reads those that it
+needs by name. Whatever makes an array describes it by a field: a layout or a corruption of
+`bertjax.data.examples`, or an objective of fine-tuning.
 """
 
 from typing import NamedTuple
@@ -13,7 +13,6 @@ class Field(NamedTuple):
 
     Attributes:
       letters: a shape letter (see `bertjax.base.axes`) for each dimension.
-      dtype: the dtype of the array.
       meaning: what its numbers mean, for people who call an exported model.
     """
 
@@ -39,7 +38,7 @@ POSITION_IDS = {
 LANGUAGE_IDS = {
     "language_ids": Field("BS", "int32", "the number of each token's language, from 0"),
 }
-# A model that predicts tokens in any order (XLNet) has this beside the places that it predicts.
+# A model that predicts tokens in any order (XLNet) has this next to the places that it predicts.
 ORDER = {
     "order": Field("BS", "int32", "a token sees those with a lower number, and with the same"),
 }
@@ -55,7 +54,7 @@ CHARACTERS = {
     "characters": Field("BSW", "int32", "ids of the characters of each word, 0 on padding"),
 }
 WORD_LENGTH, NUM_CHARACTERS = 50, 262  # W, and their ids (bilm-tf and AllenNLP have no others)
-UNKNOWN_WORD = 2  # its id in a vocabulary of words, behind those of a sentence's begin and end
+UNKNOWN_WORD = 2  # its id in a vocabulary of words, after those of a sentence's begin and end
 # A tagger whose tags depend on each other has this: which tokens have a tag.
 WORD_MASK = {
     "word_mask": Field("BS", "int32", "1 for the first piece of a word, 0 elsewhere"),

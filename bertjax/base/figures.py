@@ -13,11 +13,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def png(path: str | os.PathLike, **options: Any) -> Iterator["Figure"]:
-    """Yields an empty matplotlib figure, and writes it to `path` when the block succeeds.
-
-    Args:
-      options: arguments of `matplotlib.figure.Figure`.
-    """
+    """Yields an empty `Figure(**options)` of matplotlib; writes it if the block succeeds."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

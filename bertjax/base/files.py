@@ -37,14 +37,9 @@ def named(path: str | os.PathLike) -> Iterator[None]:
 def atomic_write(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO]:
     """Opens `path` for writing; the file appears only when the block succeeds.
 
-    The bytes go to a temporary name in the same folder. At the end of the block they and the
-    folder's entry are brought to the disk, so after a power cut either the old file or the new one
-    exists. If the block raises (for example because the disk is full), the temporary file is
-    removed, and an earlier `path` does not change. For a bucket, the bytes are collected in memory
-    and written as one object.
-
-    Raises:
-      InputError: the folder is missing, or the bucket refuses the object.
+    The bytes go to a temporary name in the same folder. At the end, they and the folder's entry are
+    brought to the disk, so after a power cut either the old file or the new one exists. For a
+    bucket, the bytes are collected in memory and written as one object.
     """
     path = path_of(path)
     if in_bucket(path):
@@ -97,10 +92,7 @@ def tree_to_disk(folder: Path) -> None:
 
 
 def temporary_name(path: Path) -> Path:
-    """A temporary name beside `path`, which contains the host and the number of this process.
-
-    Temporary files of processes that have ended are removed from the folder first.
-    """
+    """A temporary name next to `path`; first, files of processes that have ended are removed."""
     _remove_leftovers(path.parent.absolute())
     return path.with_name(f".{path.name}.{_home()}.{os.getpid()}.tmp")
 
@@ -117,18 +109,15 @@ _looking = threading.Lock()
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Removes temporary files and folders of processes that have ended; once for each folder.
-
-    Those of other hosts stay, because this host cannot see whether their processes still run.
-    """
+    """Removes temporary files of this host's processes that have ended; once for each folder."""
     with _looking:
         if folder in _looked_through:
             return
         _looked_through.add(folder)
         for path in folder.glob(f".*.{_home()}.*.tmp"):
             process = path.suffixes[-2][1:]
-            # A file with this process's number belongs to an earlier process with the same number,
-            # because this process has not written to the folder yet.
+            # A file with this process's number belongs to an earlier process, because this one has
+            # not written to the folder yet.
             if process.isdecimal() and (int(process) == os.getpid() or not _lives(int(process))):
                 with contextlib.suppress(OSError):  # of another user
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -164,16 +153,7 @@ def write_json(path: str | os.PathLike, value: Any) -> None:
 
 
 def read_json(path: Path, kind: Any = dict, *, cure: str) -> dict[str, Any]:
-    """Reads a JSON object that `write_json` wrote.
-
-    Args:
-      kind: the type of the object (see `bertjax.base.validation`).
-      cure: what to do about a damaged file, for the message.
-
-    Raises:
-      FileNotFoundError: the file does not exist.
-      InputError: it is not UTF-8, not JSON, or not of this type.
-    """
+    """Reads a JSON object of type `kind`; InputError with `cure` if the file is damaged."""
     with named(path):
         data = path.read_bytes()
     return parsed(data, kind, path, cure)
@@ -183,14 +163,7 @@ def read_json(path: Path, kind: Any = dict, *, cure: str) -> dict[str, Any]:
 
 
 def inside(folder: Path, name: Any, origin: str | os.PathLike) -> Path:
-    """The path of a file in a folder, for a name that comes from an untrusted file.
-
-    Args:
-      origin: the file that contains the name, for the message.
-
-    Raises:
-      InputError: the name is not a plain file name, so it could lead out of the folder.
-    """
+    """The path of a file in a folder, for a plain name that comes from the untrusted `origin`."""
     if not isinstance(name, str) or name in ("", ".", "..") or set(name) & set("/\\\0"):
         raise InputError(
             f"{origin}: names the file {name!r:.200}, but may name only files directly in "
@@ -206,11 +179,7 @@ def sha256_of_file(path: str | os.PathLike) -> str:
 
 
 def name_by_content(path: Path, final: Path) -> Path:
-    """Renames a finished file to STEM-DIGEST.SUFFIX of `final`, so that damage can be detected.
-
-    Returns:
-      The new path; `content_named` finds it, and `check_content` checks it.
-    """
+    """Renames a finished file to STEM-DIGEST.SUFFIX of `final`, so that damage can be detected."""
     named = final.with_name(f"{final.stem}-{_short_digest(path)}{final.suffix}")
     os.replace(path, named)
     names_to_disk(named.parent)
@@ -228,11 +197,7 @@ def contents_named(folder: Path, suffix: str) -> list[Path]:
 
 
 def check_content(path: Path) -> None:
-    """Compares a file of `name_by_content` with the digest in its name.
-
-    Raises:
-      InputError: they differ.
-    """
+    """Raises InputError if a file of `name_by_content` differs from the digest in its name."""
     if not path.is_file() or not path.stem.endswith(f"-{_short_digest(path)}"):
         raise InputError(
             f"{path}: damaged (its content does not match the checksum in its name): remove it "
@@ -252,15 +217,9 @@ def _short_digest(path: Path) -> str:
 def exclusive(folder: str | os.PathLike, *, wait: bool = False) -> Iterator[None]:
     """Locks `folder` for this process while the block runs; makes the folder if it is missing.
 
-    The lock is on the file `.lock` inside it, which stays. The system releases the lock in any
-    case when the process ends. A folder in a bucket gets a lease
-    (`bertjax.base.cloud_storage.leased`).
-
-    Args:
-      wait: whether to wait until another process releases the lock.
-
-    Raises:
-      InputError: another process has the lock and `wait` is False; or the folder cannot be written.
+    The lock is on the file `.lock` in it, which stays; the system releases it when the process
+    ends. A folder in a bucket gets a lease (`bertjax.base.cloud_storage.leased`). If another
+    process has the lock, this raises InputError, or waits if `wait`.
     """
     folder = path_of(folder)
     if in_bucket(folder):
@@ -303,11 +262,7 @@ def size_in_words(size: float) -> str:
 
 
 def local_folder(name: str | os.PathLike) -> Path:
-    """The path of a folder or file that must be on this machine.
-
-    Raises:
-      InputError: the name is a bucket's address ("gs://..."), which would become a folder "gs:".
-    """
+    """The path of a folder or file on this machine; InputError if it is a bucket's address."""
     if in_bucket(name):
         raise InputError(
             f"{name}: not a folder; mount the bucket (gcsfuse) and name the mounted folder, or use "
@@ -334,11 +289,7 @@ def check_folder_name(path: Path) -> None:
 
 @contextlib.contextmanager
 def new_folder(path: str | os.PathLike) -> Iterator[Path]:
-    """Yields a temporary folder that becomes `path` when the block succeeds, else disappears.
-
-    Raises:
-      InputError: `path` exists already, another process is making it, or it cannot be made.
-    """
+    """Yields a temporary folder that becomes the new `path` if the block succeeds."""
     path = local_folder(path)
     try:
         if os.path.lexists(path):
@@ -349,8 +300,8 @@ def new_folder(path: str | os.PathLike) -> Iterator[Path]:
     except OSError as error:
         raise _cannot_write(path, error) from error
     try:
-        # This is checked after the own temporary folder is made: if two processes begin at the same
-        # time, at most one of them continues.
+        # Checked after the own temporary folder is made: of two processes that begin at the same
+        # time, at most one continues.
         for other in _temporaries(path) - {temporary}:
             raise InputError(
                 f"{path}: another process is making it: wait until that ends, or choose another "

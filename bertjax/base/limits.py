@@ -51,11 +51,7 @@ def check(name: str, value: Any, kind: Any) -> None:
 
 
 def check_limits(settings: Any) -> None:
-    """Checks the fields of a dataclass, however it is made, by their types.
-
-    Raises:
-      ValueError: a field has another type, or is outside its limits; the message names it.
-    """
+    """Checks the fields of a dataclass by their types; ValueError names one that does not fit."""
     for field in dataclasses.fields(settings):
         try:
             check(field.name, getattr(settings, field.name), field.type)

@@ -16,12 +16,11 @@ Item = TypeVar("Item")
 class Progress:
     """Counts work done towards `total`, showing rate and time left on standard error.
 
-    On a terminal this is a tqdm bar. Elsewhere (a log file, a pipe) it is one plain
-    line every ten seconds and one at the end, so that a log stays readable.
+    On a terminal this is a tqdm bar. Elsewhere it is one plain line every ten seconds and one at
+    the end, so that a log stays readable.
 
     Args:
-      description: a description of the work.
-      total: the number of all units of work; None if it is not known.
+      total: None if it is not known.
       unit: the name of one unit, with a leading space if it is a word (" shards").
       initial: the units that an earlier, interrupted run had finished.
       scale: whether large counts are printed as 12.3M.

@@ -15,14 +15,10 @@ def shipped(folder: str) -> Path:
 
 
 def config_path(name: str) -> str:
-    """The file of a config or study, which may be given by its name alone.
+    """The file of a config or study, which may be given by its name alone; ":WORD" may follow.
 
-    Args:
-      name: "FILE.py", or a shipped file: "configs/pretrain_tiny.py", "pretrain_tiny" or "tiny".
-        ":WORD" may follow.
-
-    Returns:
-      The path, with the word; `name` as it is, if the file exists or is not a shipped one.
+    A shipped file is "configs/pretrain_tiny.py", "pretrain_tiny" or "tiny". A file that exists, or
+    that is not shipped, keeps its name.
     """
     path, colon, word = name.partition(":")
     if not path or Path(path).exists():

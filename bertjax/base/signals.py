@@ -25,11 +25,9 @@ _log = logging.getLogger(__name__)
 def end_by_signals() -> None:
     """Makes these signals end the process from now on, with a message and an exit code.
 
-    The process ends immediately, as after `kill -9`. Saved files are complete at every moment, and
-    the next command removes files that are not. An exception instead would be unsafe: if the signal
-    arrives during a callback (above all from Python's garbage collector into JAX), the exception is
-    lost, and the program continues; or it passes through C++ code that does not expect exceptions,
-    and the process crashes.
+    The process ends immediately, as after `kill -9`; saved files are complete at every moment. An
+    exception would be unsafe: in a callback (above all from Python's garbage collector into JAX) it
+    is lost, and the program continues; or it crashes C++ code that does not expect exceptions.
 
     Python calls signal handlers only on the main thread, and not while that runs C++ code, such as
     a compilation of many minutes. So the signal also wakes another thread, and the first of the two
@@ -52,11 +50,7 @@ def _end_when_woken(woken: int) -> None:
 
 
 def stop_with_parent(parent: int) -> None:
-    """Sends this process SIGTERM when its parent has ended, even by kill -9.
-
-    Args:
-      parent: the process that started this one; it may have ended already.
-    """
+    """Sends this process SIGTERM when its parent has ended (or has already), even by kill -9."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -83,9 +77,9 @@ def end(number: int, frame: object = None) -> NoReturn:
 def catch_signals(numbers: Sequence[signal.Signals] = STOPPING) -> Iterator[Callable[[], bool]]:
     """Yields a function that says whether a signal has come; in the block, signals end nothing.
 
-    A second signal of the same kind does what it did before the block. SIGHUP is an exception,
-    because both the system and the shell send it when a terminal is closed. Only the main thread
-    can set handlers; on another thread, signals are not handled, and the function returns False.
+    A second signal of the same kind does what it did before the block, but not SIGHUP: the system
+    and the shell both send it when a terminal is closed. Only the main thread can set handlers; on
+    another thread, the function returns False.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False

@@ -32,11 +32,7 @@ _ROOMS = {
 
 @contextlib.contextmanager
 def user_imports() -> Iterator[None]:
-    """Finds modules of the package also by the names that they had when the file was written.
-
-    Raises:
-      InputError: a module that the file imports is missing, or lacks a name.
-    """
+    """Finds modules of the package also by the names that they had when the file was written."""
     finder = _Moved()
     sys.meta_path.insert(0, finder)  # other finders would load a moved module a second time
     try:

@@ -57,16 +57,9 @@ def if_given(**kinds: Any) -> Any:
 
 
 def parsed(data: bytes, kind: Any, origin: Any, cure: str, *, limited: bool = False) -> Any:
-    """Parses JSON in UTF-8, and checks the type of the value.
+    """Parses JSON in UTF-8 from the file `origin`; InputError with `cure` if it is not a `kind`.
 
-    Args:
-      kind: the type.
-      origin: the file of the data, for the message.
-      cure: what to do about damage, for the message.
-      limited: whether to check the numbers of the fields that `kind` names by `check_numbers`.
-
-    Raises:
-      InputError: the data is not UTF-8, not JSON, or not of this type.
+    If `limited`, the numbers of the fields that `kind` names are checked by `check_numbers`.
     """
     try:
         value = json.loads(data.decode())
@@ -81,12 +74,8 @@ def parsed(data: bytes, kind: Any, origin: Any, cure: str, *, limited: bool = Fa
 def converted(value: Any, kind: type[T], place: str = "") -> T:
     """Converts a JSON value to a type, without the fields that the type does not name.
 
-    Args:
-      kind: the type. If it is a dataclass, members of the value may be dataclasses already.
-      place: the name of the value for the message, such as "config.optimizer".
-
-    Raises:
-      InputError: the value has another type, or the dataclass has raised ValueError.
+    If that is a dataclass, members of the value may be dataclasses already. An InputError names
+    the value by its `place`, such as "config.optimizer".
     """
     try:
         return msgspec.convert(value, kind)
@@ -157,11 +146,7 @@ def _fits(problem: str, value: Any) -> bool:
 
 
 def real(value: Any) -> float | None:
-    """The number that a text of a file, or a value of JSON or Parquet, is.
-
-    Returns:
-      None if it is no number, or not a finite one of float32.
-    """
+    """The number that a text, or a value of JSON or Parquet, is; None if not finite in float32."""
     if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
         return None
     if isinstance(value, str) and not _NUMBER.fullmatch(value.strip()):
@@ -181,14 +166,7 @@ def whole(value: Any) -> int | None:
 
 
 def check_numbers(name: str, value: Any) -> None:
-    """Checks all numbers in a value, which is a number, or dicts and lists that contain numbers.
-
-    Args:
-      name: its name, such as "config.grid.restarts" or "--batches".
-
-    Raises:
-      InputError: a number is outside its limits; the message names it.
-    """
+    """Raises InputError if a number of a value, or in its dicts and lists, is beyond limits."""
     if isinstance(value, dict):
         for key, each in value.items():
             check_numbers(f"{name}.{key}" if name else key, each)

@@ -64,9 +64,6 @@ def dumped(where: Path, rounds: Mapping[str, float]) -> dict[str, int]:
     """The bundles that one execution of an instruction takes, by the instruction's name.
 
     The compiler compiles equal instructions once, and dumps the first.
-
-    Args:
-      rounds: by names; see `executed`.
     """
     files = ((_DUMP.fullmatch(file.name), file) for file in where.iterdir())
     return {
@@ -82,12 +79,10 @@ def executed(dump: str, rounds: float = 1) -> int:
     """The bundles that a dump's program executes, with the rounds of its loops.
 
     Kernels, and most fusions, work in a loop that has one or two rounds more than blocks, because
-    loads and stores run beside the work on other blocks; these rounds skip the work. A part that
+    loads and stores run during the work on other blocks; these rounds skip the work. A part that
     only some rounds execute is counted as often as the others, unless the loop's counter alone
-    decides. A loop whose number of rounds depends on data is counted with one round.
-
-    Args:
-      rounds: the mean rounds of the longest of the loops whose number depends on data.
+    decides. Of the loops whose number of rounds depends on data, the longest is counted with
+    `rounds`, their mean number, and the others with one.
     """
     rows: list[str] = []  # a bundle may go on in further lines
     for line in dump.splitlines():
@@ -119,14 +114,7 @@ def executed(dump: str, rounds: float = 1) -> int:
 
 
 class _Branch(NamedTuple):
-    """A branch.
-
-    Attributes:
-      place: its row.
-      last: the last row of its block; the rows behind a branch, one or four, are executed with it.
-      target: the row to which it leads.
-      predicate: the condition, or if `negated`, its contrary.
-    """
+    """A branch in row `place`; rows after it up to `last`, one or four, are executed with it."""
 
     place: int
     last: int
@@ -149,12 +137,7 @@ def _branches(rows: Sequence[str]) -> Iterator[_Branch]:
 
 
 def _rounds(scalars: Mapping[str, str], predicate: str) -> tuple[str, range | None]:
-    """The name of a loop's counter, and its value in each round; None if data decide.
-
-    Args:
-      scalars: names -> operations.
-      predicate: the condition that ends the loop.
-    """
+    """The name of a loop's counter, and its value in each round; None if data decide."""
     test = scalars.get(predicate, "")
     bound = _COMPARISON.match(test)
     if not bound or bound[1] != "ge" or "loop exit test" not in test:

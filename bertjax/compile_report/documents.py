@@ -9,9 +9,7 @@ _SPREAD = 1.1  # of the logarithm of a document's length
 def packed_rows(length: int, mean: float) -> np.ndarray:
     """The numbers of the documents of some rows without padding, int [R, S].
 
-    Args:
-      mean: the mean length of a document; lengths are drawn from a lognormal distribution, and the
-        last document of a row is cut.
+    The lengths are lognormal with the mean `mean`; the last document of a row is cut.
     """
     rng = np.random.default_rng(0)
     tokens = _ROWS * length
@@ -25,9 +23,7 @@ def packed_rows(length: int, mean: float) -> np.ndarray:
 def share_of_blocks(segment_ids: np.ndarray, block: int) -> float:
     """The share of the blocks [block, block] of pairs that have pairs of the same document.
 
-    Args:
-      segment_ids: int [R, S], numbers of documents, which rise along a row.
-      block: the last block of a row may be shorter.
+    `segment_ids`, int [R, S], rise along a row. The last block of a row may be shorter.
     """
     first = segment_ids[:, ::block]
     last = np.concatenate([segment_ids[:, block - 1 : -1 : block], segment_ids[:, -1:]], 1)

@@ -25,11 +25,7 @@ FORWARD, BACKWARD = "forward", "backward"
 
 
 def part_of(opcode: str, source: str, scopes: Scopes) -> str:
-    """The part of the model, one of `PARTS`.
-
-    Args:
-      scopes: the scopes of the encoder's family.
-    """
+    """The part of the model, one of `PARTS`; `scopes` are those of the encoder's family."""
     for pattern, part in (*_BEFORE, *scopes, *_AFTER):
         if re.search(pattern, source):
             return part

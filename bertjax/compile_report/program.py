@@ -25,10 +25,8 @@ class Instruction:
     """One instruction of a computation.
 
     Attributes:
-      name: it is unique in a program.
-      opcode: "fusion", "while", "all-reduce", ...
       type: the type of its result, as written in the text.
-      operands: the names of its operands.
+      operands: their names.
       source: its origin in the model, as JAX's path of scopes; "" if unknown.
       cycles: the compiler's estimate; None if the compiler gives none.
       chain: the number of an asynchronous collective, which all of its steps have; else None.
@@ -134,10 +132,7 @@ class Program:
                 yield instruction, times
 
     def collectives(self) -> Iterator[tuple[Instruction, int]]:
-        """Yields each collective, also inside fusions, and how many times it runs.
-
-        Instructions of the same chain are the steps of one collective; the first is given.
-        """
+        """Yields each collective, also in fusions, and how often it runs; of a chain, the first."""
         chains = set()
         for name, times in self._times(follow_fusions=True).items():
             for instruction in self._computations[name]:
@@ -154,8 +149,7 @@ class Program:
     def hbm_bytes(self, instruction: Instruction) -> int:
         """The bytes of HBM that an instruction reads and writes, with the padding of tiles.
 
-        Of an operand that a fusion only slices, the slices are counted; of one that it updates in
-        place, the update.
+        Of an operand that a fusion slices or updates in place, only that part is counted.
         """
         read = sum(self._read(instruction, place) for place in range(len(instruction.operands)))
         updates = [inner for inner in self._inside(instruction) if inner.opcode == _UPDATE]

@@ -40,7 +40,6 @@ class Step:
     """A phase of a run, which is to be compiled.
 
     Attributes:
-      length, batch_size, accumulate: the phase's settings.
       steps: the number of the run's updates in this phase.
       flops: the useful operations of one update, on all chips together.
       share: the share of the blocks of keys that kernels of attention compute, in layers without a
@@ -86,10 +85,10 @@ class Times:
       parts: (part, "forward" or "backward") -> seconds.
       layers: kind -> the seconds of one of its layers, without the update of its weights; empty if
         all layers are of one kind.
-      models: name -> the seconds of each part of a model of several, such as a teacher and its
-        student, without the update of its weights; empty for a model of one.
-      borrowed: the seconds among these that come from the other yardstick: the estimate takes the
-        count for kernels, and the count takes the estimate for instructions without bundles.
+      models: name -> the seconds of each part of one of several models, such as a teacher, without
+        the update of its weights; else empty.
+      borrowed: the seconds that come from the other yardstick: the estimate takes the count for
+        kernels, and the count takes the estimate for instructions without bundles.
     """
 
     parts: dict[tuple[str, str], float]
@@ -121,11 +120,10 @@ class Report:
       collective_seconds: the time of all collectives, if each could use the links at full speed.
       copy_seconds: the time of asynchronous copies between HBM and the chip's own memory at the
         published rate of HBM; neither yardstick has them.
-      estimate, count: the two yardsticks.
       kernels: name -> its calls, and their time by the count.
       without_estimate: opcode -> the number of other instructions without the compiler's estimate.
-      without_bundles: opcode -> the number of instructions whose bundles were not found. Products
-        that run beside a collective as one instruction have none and are not listed.
+      without_bundles: opcode -> the number of instructions whose bundles were not found, without
+        products that run during a collective as one instruction, which have none.
     """
 
     step: Step
@@ -181,15 +179,7 @@ _SMALL = 2**20  # bytes
 def compile_and_report(
     lowered: jax.stages.Lowered, step: Step, where: Slice, scopes: Scopes
 ) -> Report:
-    """Compiles one update for a slice and reads what the compiler says of it.
-
-    Args:
-      scopes: the scopes of the encoder's family, see `bertjax.compile_report.parts`.
-
-    Raises:
-      InputError: the update does not fit into a device's memory. The message says by how much, and
-        what helps.
-    """
+    """Compiles one update for a slice; InputError, with what helps, if it does not fit."""
     bundles.forget(bundles.folder())
     try:
         compiled = lowered.compile()
@@ -216,11 +206,7 @@ def report_of(
     arguments: int,
     temporaries: int,
 ) -> Report:
-    """Makes a report from a compiled step and its bytes of memory on a device.
-
-    Args:
-      dumped: the bundles of instructions by their names; of equal instructions, one is enough.
-    """
+    """Makes a report from a compiled step; of equal instructions, one in `dumped` is enough."""
     chip = where.chip
     of_forms = {
         program.form(instruction): dumped[instruction.name]

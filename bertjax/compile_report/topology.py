@@ -23,12 +23,10 @@ class Chip:
       name: its name in a topology, such as "v5e" in "v5e:4x4".
       clock: the frequency of the compiler's cycles in Hz: peak FLOP/s / (2 x multipliers of all
         matrix units).
-      links: the published bytes per second of all links of one chip.
-      hbm: the published bytes per second of the HBM of one chip.
+      links, hbm: the published bytes per second of one chip, over all its links and of its HBM.
       memory: the bytes of one device's HBM that a program can use.
-      devices: the number of JAX devices of a chip.
-      dimensions: the dimensions of the network; the size of a slice is "4x4" or "4x4x4".
-      options: further options for libtpu.
+      devices: the JAX devices of a chip.
+      dimensions: those of the network; the size of a slice is "4x4" or "4x4x4".
     """
 
     name: str
@@ -60,8 +58,6 @@ class Slice:
     """A slice of a pod.
 
     Attributes:
-      name: its name, such as "v5e:4x4".
-      chip: the generation of its chips.
       chips: the number of its chips.
       devices: its JAX devices; a program can be compiled for them, but not run.
       peak: the dense bfloat16 FLOP/s of one chip.
@@ -91,11 +87,7 @@ def only_compile() -> None:
 
 
 def describe(name: str) -> Slice:
-    """The slice of that name, such as "v5e:4x4" or "v5p:4x4x4".
-
-    Raises:
-      InputError: the name is unknown, or libtpu is not installed.
-    """
+    """The slice of that name, such as "v5e:4x4"; InputError if it is unknown, or without libtpu."""
     generation, _, size = name.partition(":")
     chip = CHIPS.get(generation)
     if not chip or not re.fullmatch(rf"\d+(x\d+){{{chip.dimensions - 1}}}", size):
