@@ -93,10 +93,7 @@ def saved_steps(directory: Path) -> list[int]:
 
 
 def newest_metadata(directory: Path) -> dict[str, Any]:
-    """The metadata of the newest checkpoint whose metadata is not damaged; {} if none exists.
-
-    It reads no array, and no process waits for another.
-    """
+    """The newest metadata that is not damaged, or {}; reads no array, and waits for no process."""
     for step in reversed(saved_steps(directory)):
         with contextlib.suppress(Exception):  # `Checkpoints.restore` reports the damage
             return _unsealed(_metadata(directory, step).custom_metadata)
@@ -130,19 +127,14 @@ def _anywhere(condition: bool) -> bool:
 
 
 class Checkpoints:
-    """The checkpoints of one run, in `directory`.
+    """The checkpoints of one run, in `directory`, which may be in a bucket.
 
     Args:
-      directory: the folder, which is made if it is missing; it may be in a bucket.
-      keep: how many of the newest checkpoints to keep. Older ones are deleted. Damaged ones are
-        also deleted, and do not count.
+      keep: how many of the newest whole checkpoints to keep; older and damaged ones are deleted.
       keep_every: besides these, checkpoints whose step is a multiple of this are kept; 0 for none.
       read_only: whether to leave temporary files of other saves in the folder.
-      renames: how paths of arrays were renamed (`bertjax.base.renames`). A checkpoint that has the
-        paths before is restored with those of now.
-
-    Raises:
-      InputError: `directory` is a file.
+      renames: how paths of arrays were renamed (`bertjax.base.renames`); a checkpoint with the
+        earlier paths is restored with those of now.
     """
 
     def __init__(
@@ -176,15 +168,8 @@ class Checkpoints:
         """Starts saving in the background; returns when the arrays are copied from the devices.
 
         A checkpoint gets its name only when it is complete and on the disk; then older ones are
-        deleted. In a bucket, nothing can be renamed, so the object commit_success.txt marks a
-        complete checkpoint.
-
-        Args:
-          parts: name -> tree of arrays; each part can be restored without the others.
-          metadata: a JSON object.
-
-        Raises:
-          InputError: the bucket has refused the previous save.
+        deleted. In a bucket, the object commit_success.txt marks a complete checkpoint instead.
+        `metadata` is a JSON object; of `parts`, each can be restored without the others.
         """
         self._damaged.discard(step)
         sealed = {
@@ -207,15 +192,9 @@ class Checkpoints:
     ) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """Restores parts and metadata of the newest complete checkpoint; None if none exists.
 
-        A checkpoint with a missing or damaged part is skipped with a warning.
-
-        Args:
-          abstract: name -> shapes, dtypes and shardings of a part; the shardings may differ from
-            those of the saved arrays.
-          only: the step of the only checkpoint to try; None: all are tried.
-
-        Raises:
-          InputError: all existing checkpoints are damaged; or a permission is missing to read one.
+        A checkpoint with a missing or damaged part is skipped with a warning; if all are damaged,
+        this raises InputError. `only` is the step of the only checkpoint to try. `abstract` has the
+        shapes, dtypes and shardings of parts; the shardings may differ from those that were saved.
         """
         steps = [each.step for each in self._checkpointer.checkpoints if only in (None, each.step)]
         targets = {name: _abstract_part(tree)._asdict() for name, tree in abstract.items()}
@@ -293,11 +272,7 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def _system_errors(self) -> Iterator[None]:
-        """Converts TensorStore's error of a failed write (such as a full disk) to an `OSError`.
-
-        Raises:
-          InputError: a permission for the bucket is missing.
-        """
+        """Converts TensorStore's error of a failed write (such as a full disk) to an `OSError`."""
         try:
             with bucket_errors(self._directory):
                 yield

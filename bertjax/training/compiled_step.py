@@ -1,8 +1,8 @@
 """The update as it is compiled, for batches in one part and for batches in several.
 
 A batch in one part is one program. The parts of a batch may have different shapes, because each has
-texts of similar length. Then there is a program for each shape, which computes the gradient or adds
-to it, and one that updates.
+texts of similar length: a program for each shape computes the gradient or adds to it, and one
+updates.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,10 +32,7 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
 
 
 def _small_share(placement: Placement) -> int:
-    """The bytes under which libtpu gathers a share by an all-reduce despite the option.
-
-    It does so for 64 chips of v6e or more, where no gather can run beside products, and not for 32.
-    """
+    """The bytes under which libtpu gathers by an all-reduce after all: for 64 chips of v6e."""
     device = placement.mesh.devices.flat[0].device_kind
     return 384 * 2**10 if device.startswith("TPU v6") and placement.ways >= 64 else 0
 
@@ -43,9 +40,7 @@ def _small_share(placement: Placement) -> int:
 class CompiledStep:
     """`bertjax.training.step.train_step` on devices; each program is compiled when it is needed.
 
-    Args:
-      experiment: what is trained, perhaps that of a phase.
-      accumulate: microbatches of a batch in one program.
+    `accumulate` is the microbatches of a batch in one program.
     """
 
     def __init__(self, experiment: Experiment, accumulate: int):
@@ -136,10 +131,7 @@ class CompiledStep:
     def needs(
         self, state: TrainState, parts: Sequence[Arrays], learning_rate: float, seed: int
     ) -> Needs:
-        """What an update with a batch in one part takes of a device; it is compiled for that.
-
-        JAX does not compile it again for a call with such arguments.
-        """
+        """What an update with a batch in one part takes of a device; compiles it for later, too."""
         (part,) = parts
         lowered = self._whole.lower(state, self._experiment.frozen, part, learning_rate, seed)
         return needs_of(lowered.compile())
@@ -147,10 +139,6 @@ class CompiledStep:
     def lower(
         self, state: TrainState, batch: Mapping[str, jax.ShapeDtypeStruct]
     ) -> jax.stages.Lowered:
-        """The program for a batch in one part, for devices that are only described.
-
-        Args:
-          state, batch: shapes and dtypes.
-        """
+        """The program for a batch in one part, from shapes and dtypes, for described devices."""
         rate, seed = (jax.ShapeDtypeStruct((), dtype) for dtype in ("float32", "int32"))
         return self._whole.lower(state, self._experiment.abstract_frozen, batch, rate, seed)

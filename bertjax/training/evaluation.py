@@ -33,8 +33,7 @@ class HeldOut(NamedTuple):
 class Evaluator:
     """An experiment's objective, compiled for evaluation (without dropout).
 
-    All other random numbers depend only on the number of the batch, so every evaluation has the
-    same ones.
+    Other random numbers depend only on the number of the batch, so all evaluations have the same.
     """
 
     def __init__(self, objective: Objective, model: Model, placement: Placement):
@@ -51,12 +50,9 @@ class Evaluator:
     def evaluate(self, params: Params, held_out: HeldOut, batches: int) -> dict[str, float]:
         """Means over the first `batches` batches; "loss" is what training minimizes.
 
-        For each accuracy NAME, "NAME_stderr" is its standard error, on the assumption that the
-        answers are independent (those in one sequence are not quite). With several languages,
+        For each accuracy NAME, "NAME_stderr" is its standard error, as if the answers were
+        independent (those in one sequence are not quite). With several languages,
         `in_language(language, NAME)` is each of the objective's columns in one of them.
-
-        Args:
-          params: the parameters of all parts of the model.
         """
 
         def make(number: int) -> dict[str, jax.Array]:

@@ -21,10 +21,7 @@ class Experiment:
     """A model, its objective and how it is trained; nothing is computed yet.
 
     Attributes:
-      model: the model.
-      objective: what is minimized.
       optimizer: its updates take `learning_rate`.
-      placement: the devices, and the shardings of all arrays.
       ema: the decay of the average of the parameters; 0 means no average.
       rows: the rows of a batch; only an objective that carries arrays needs them.
       frozen: the parameters that are not trained, on the devices; {} if nothing is computed.
@@ -74,10 +71,7 @@ class Experiment:
 
     @cached_property
     def fresh_state(self) -> Callable[[int], TrainState]:
-        """A compiled function: seed -> the state at step 0, made on the devices that hold it.
-
-        Its values are the same on any mesh.
-        """
+        """A compiled function: seed -> the state at step 0, on its devices; equal on any mesh."""
 
         def make(seed: jax.Array) -> TrainState:
             state = self._make(lambda key: nn.unbox(self.model.init(key)), jax.random.key(seed))

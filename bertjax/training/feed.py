@@ -15,7 +15,6 @@ class Feed(Generic[T]):
 
     Args:
       make: maps a step to a batch on the devices; it must be pure, because calls are unordered.
-      steps: the steps, in order.
       ahead: the most batches that are ready in advance, and the number of threads.
       busy: whether the devices still have work; then it costs nothing to wait for a batch.
 

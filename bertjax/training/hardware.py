@@ -32,8 +32,8 @@ def peak_flops(device_kind: str) -> float | None:
 def compute_dtype(device: jax.Device) -> str:
     """The fast dtype of products on a device, in which models learn as well as in float32.
 
-    It is "bfloat16" where the device has units for it: on a TPU, and on a GPU of NVIDIA's compute
-    capability 8.0 or newer. It is "float32" on older GPUs and on CPUs.
+    That is "bfloat16" on a TPU, and on a GPU of NVIDIA's compute capability 8.0 or newer, which
+    have units for it; else "float32".
     """
     if device.platform == "gpu":
         major = str(getattr(device, "compute_capability", "")).partition(".")[0]
@@ -49,7 +49,7 @@ def resolved(dtype: str, device: jax.Device) -> str:
 def dtype_in_words(dtype: str, device: jax.Device) -> str:
     """How a run announces its compute_dtype, with a warning where another one is faster.
 
-    A GPU without units for bfloat16 computes its products in float32, after conversions
+    A GPU without units for bfloat16 computes such products in float32
     (https://github.com/jax-ml/jax/issues/21212).
     """
     text = f"computed in {dtype}"

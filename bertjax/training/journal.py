@@ -34,21 +34,15 @@ class Journal:
     so a checkpoint never survives without the lines before it.
 
     For a bucket, the files are written on this machine, because nothing can be appended to an
-    object. They are copied completely: after an evaluation, at the end, when `publish` is called,
-    and with a line that comes 30 seconds or more after the last copy.
+    object. They are copied whole: after an evaluation, at the end, when `publish` is called, and
+    with a line that comes 30 seconds or more after the last copy.
 
     Args:
-      folder: the folder of metrics.jsonl, tensorboard/ and loss.png.
-      step: the step from which the run continues. Lines of later steps are dropped; a run wrote
-        them that was stopped before its next checkpoint.
-      last_line: the step of the last training line that is expected; if the file lacks it, a
-        warning says so.
-      health: the rules of a verdict on the run, if there are any. A bad verdict is logged after the
-        evaluation at which it comes, once for each kind.
-      tracker: gets every line, too; None: none does.
-
-    Raises:
-      InputError: a file has the place of the folder tensorboard/.
+      step: the step from which the run continues. Lines of later steps are dropped; they are of a
+        run that was stopped before its next checkpoint.
+      last_line: the step of the last training line that is expected; without it, a warning comes.
+      health: the rules of a verdict on the run. A bad verdict is logged after its evaluation, once
+        for each kind.
     """
 
     def __init__(
@@ -188,10 +182,7 @@ def _draw_headline(plot: Any, rows: list[dict[str, Any]], health: Health) -> Non
 
 
 def read_metrics(folder: str | os.PathLike) -> list[dict[str, Any]]:
-    """The lines of a run's metrics.jsonl, without a last line that a crash cut short.
-
-    Damaged lines are left out with a warning.
-    """
+    """The whole lines of a run's metrics.jsonl; a warning counts damaged ones before the last."""
     rows, damaged = _read(folder)
     if damaged:
         path = path_of(folder) / METRICS_FILE

@@ -52,8 +52,8 @@ class Phase:
       accumulate: the microbatches of a batch of one part.
       tokens: positions of a training batch, padding included; their mean where lengths differ.
       flops: useful operations of one update; their mean where lengths differ.
-      model: a model that computes with the same parameters in another way; None: the experiment's.
-      objective: what is minimized; None: the experiment's.
+      model: one that computes with the same parameters in another way; None: the experiment's.
+      objective: None: the experiment's.
     """
 
     name: str
@@ -91,10 +91,8 @@ class Course:
     """One run of an experiment.
 
     Attributes:
-      phases: its phases, in order.
       schedule: update count -> learning rate.
       seed: the seed and the step determine all random numbers.
-      intervals: how often it logs, evaluates and saves.
       metadata: a JSON object for every checkpoint; "data" is the identity of the training data.
       judge: evaluates a state besides the held-out text, on all processes, and returns metrics.
     """
@@ -163,12 +161,7 @@ class Trainer:
         accumulate: int,
         experiment: Experiment | None = None,
     ) -> jax.stages.Lowered:
-        """The update, lowered for devices that are only described.
-
-        Args:
-          batch: shapes and dtypes of the batch's arrays.
-          experiment: that of a phase.
-        """
+        """The update (of a phase, with `experiment`), lowered for devices only described."""
         experiment = experiment or self.experiment
         # Both are made before the described devices become the current ones.
         step, state = self.step(accumulate, experiment), experiment.state
@@ -184,10 +177,7 @@ class Trainer:
             return step(state, parts, rate, seed)
 
     def needs(self, state: TrainState, course: Course, phase: Phase) -> Needs:
-        """What an update of a phase takes of a device; `train` will not compile it again.
-
-        The batches of the phase have one part.
-        """
+        """What an update (its batch in one part) takes of a device; compiles it for `train`."""
         step = self.step(phase.accumulate, self.experiment_of(phase.model, phase.objective))
         parts, rate = self.put(phase, 0), course.schedule(phase.first_step)
         self._is_new(phase, parts)  # from now on it is not
@@ -236,12 +226,8 @@ class Trainer:
     ) -> tuple[TrainState | None, Window]:
         """The state that a run goes on from (None if it has not begun), and the window for `train`.
 
-        Args:
-          data: the identity of the training data, as in `Course.metadata`.
-          step: the step of the checkpoint; None: the newest whole one.
-
-        Raises:
-          InputError: it was begun on other data; or no checkpoint of the step is whole.
+        InputError if it was begun on other data than `data` (see `Course.metadata`), or if no
+        checkpoint, or not that of `step`, is whole.
         """
         restored = checkpoints.restore(self.experiment.state.parts(), step)
         if restored is None:
@@ -268,7 +254,7 @@ class Trainer:
 
         The order of effects after an update: metrics are read, a line is written, held-out text
         is evaluated, the state is saved. So no checkpoint lacks the lines before it, and none has
-        a loss that is not finite.
+        a loss that is not finite (`NonFiniteLoss` is raised).
 
         Args:
           journal: None on processes other than the first.
@@ -277,9 +263,6 @@ class Trainer:
         Returns:
           The last state, and False if a signal to stop came, even at the very end; the state is
           saved in any case.
-
-        Raises:
-          NonFiniteLoss: the loss or the gradient is not finite; the message names the batch.
         """
         step, last = int(state.step), course.last_step
         progress = Progress("training", last, " steps", initial=step) if journal else None
@@ -476,11 +459,7 @@ _updates = itertools.count(1)
 
 @contextlib.contextmanager
 def _stop_signal() -> Iterator[Callable[[int], bool]]:
-    """Yields `stopping(step)`: whether a signal to stop has come (see `catch_signals`).
-
-    In a job of several processes JAX itself watches for SIGTERM on every host, and lets all of
-    them agree on the step to stop at; other signals that come to one host are passed on as SIGTERM.
-    """
+    """Yields `stopping(step)`: whether a signal has come; JAX lets all hosts agree on the step."""
     if jax.process_count() == 1:
         with catch_signals() as came:
             yield lambda step: came()

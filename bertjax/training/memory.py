@@ -15,12 +15,7 @@ _ASKED = re.compile(r"(?i)allocat\w*(?: request for)? ([\d.]+) ?(bytes|[KMGT]i?B
 
 
 class Needs(NamedTuple):
-    """The bytes that a program takes on one device.
-
-    Attributes:
-      arguments: those of its arguments, such as parameters, optimizer state and batch.
-      temporaries: those of all other arrays, its results included.
-    """
+    """The bytes that a program takes on one device: of its arguments, and of all other arrays."""
 
     arguments: int
     temporaries: int
@@ -48,8 +43,7 @@ def is_out_of_memory(error: Exception) -> bool:
 def less_memory(*cures: str) -> Iterator[None]:
     """Raises InputError if a device is out of memory in the block, or in the decorated function.
 
-    Args:
-      cures: what lowers the need, in this order, such as "set --batch_tokens=4096".
+    `cures` are what lowers the need, in this order, such as "set --batch_tokens=4096".
     """
     try:
         yield

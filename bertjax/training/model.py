@@ -43,7 +43,7 @@ def zeros(shapes: Mapping[str, jax.ShapeDtypeStruct]) -> dict[str, jax.Array]:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """One module of a model, such as a student, or the teacher beside it.
+    """One module of a model, such as a student, or the teacher next to it.
 
     Attributes:
       module: called with a dict of arrays and `deterministic`, it returns the outputs by name.
@@ -53,7 +53,7 @@ class Part:
         identity.
       shared: paths in its parameters -> the part whose parameters these are, at the same path.
       added: paths in its parameters -> the part to whose parameters, at the same path and without
-        their gradient, its own are added. Fresh ones are 0.
+        their gradient, its own are added. New ones are 0.
       adapters: of its kernels that are not trained. The first whose pattern fits changes a kernel.
     """
 
@@ -65,11 +65,7 @@ class Part:
     adapters: tuple[Adapter, ...] = ()
 
     def init(self, key: jax.Array, frozen: bool = False) -> Params:
-        """Fresh parameters that are trained, each with its logical axes; without those shared.
-
-        Args:
-          frozen: whether to make those that are not trained instead.
-        """
+        """New parameters that are trained (if `frozen`: not trained), with axes; none shared."""
         if isinstance(self.frozen, bool) and self.frozen != frozen:
             return {}
         whole = flatten_dict(self._init(key))
@@ -104,10 +100,7 @@ class Part:
 
     @cached_property
     def changed(self) -> dict[Path, tuple[float, str]]:
-        """The kernels that adapters change, also shared ones -> scale, and einsum of the factors.
-
-        A part with adapters has those of the parts from which it shares.
-        """
+        """The kernels that adapters change, also shared ones -> scale, einsum of the factors."""
         if not self.adapters:
             return {}
         make = self.module.init
@@ -122,10 +115,7 @@ class Part:
 
 
 def _fresh_factors(key: jax.Array, path: Path, box: Any, rank: int) -> dict[Path, Any]:
-    """The factors of a kernel, in boxes: uniform, as peft's begin, and 0, so that nothing changes.
-
-    The bound of the uniform ones is 1 / sqrt(inputs).
-    """
+    """A kernel's factors, boxed: uniform within 1 / sqrt(inputs), as peft's begin, and 0."""
     sizes = dict(zip(box.names, box.value.shape, strict=True)) | {axes.RANK: rank}
     down, up = factor_axes(box.names, box.inputs)
     inputs = math.prod(
@@ -157,11 +147,7 @@ class Model:
         return cls({"": Part(module, inputs)})
 
     def init(self, key: jax.Array, frozen: bool = False) -> Params:
-        """Fresh parameters that are trained, each with its logical axes.
-
-        Args:
-          frozen: whether to make those that are not trained instead.
-        """
+        """New parameters that are trained (if `frozen`: not trained), each with its axes."""
         if "" in self.parts:
             return self.parts[""].init(key, frozen)
         each = {
@@ -173,14 +159,7 @@ class Model:
     def __call__(
         self, params: Params, inputs: Arrays, dropout: jax.Array | None = None, part: str = ""
     ) -> dict[str, jax.Array]:
-        """The outputs of a part.
-
-        Args:
-          params: the parameters of all parts.
-          inputs: at least the arrays that the part reads.
-          dropout: the key of dropout; None: nothing is dropped.
-          part: its name.
-        """
+        """The outputs of a part; `params` are of all parts, and `dropout` is a key or None."""
         apply = self.parts[part].module.apply
         if part:  # launch/compile_check.py shows the time of each
             apply = jax.named_scope(f"{part}{PART_SCOPE}")(apply)
@@ -192,10 +171,7 @@ class Model:
         )
 
     def params_of(self, params: Params, part: str = "") -> Params:
-        """The parameters of one part alone, also those that it shares or adds to.
-
-        Its kernels have the changes of its adapters in them.
-        """
+        """The parameters of one part alone, with those shared, and its adapters' changes."""
         computed, changed = self._computed(params, part), self.parts[part].changed
         if not changed:
             return computed

@@ -29,11 +29,8 @@ STAY = Moves(lambda tree: tree, lambda tree: tree)  # on one device
 def moves_between(stored: Any, used: Any, small: int = 0) -> Moves:
     """The moves between where parameters are stored and where they are used.
 
-    Args:
-      stored: the sharding of each parameter between steps.
-      used: the result of `bertjax.training.state.placed_for_use`.
-      small: shares of fewer bytes are gathered together with those that are alike, as the layers'
-        are, if these have so many bytes.
+    Shares of fewer than `small` bytes are gathered together with those that are alike, as the
+    layers' are, if these have so many bytes. `used` is `bertjax.training.state.placed_for_use`'s.
     """
 
     def gather(params: Params) -> Params:
@@ -82,10 +79,10 @@ Split = tuple[str | None, str | None]  # the mesh axes that split a dimension he
 def _joined(
     shape: Sequence[int], here: NamedSharding, there: NamedSharding
 ) -> tuple[list[int], list[Split]]:
-    """The sizes and splits of dimensions, of which adjacent ones that are not split are joined.
+    """The sizes and splits of dimensions; adjacent ones that are not split are joined.
 
-    A TPU pads the last two dimensions to its tiles, [12, 64] to [16, 128]; with these joined, less
-    is moved, and nothing is rearranged for a product that takes them joined.
+    A TPU pads the last two to its tiles, [12, 64] to [16, 128]; joined, less is moved, and nothing
+    is rearranged for a product that takes them so.
     """
     sizes: list[int] = []
     splits: list[Split] = []

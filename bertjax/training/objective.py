@@ -17,12 +17,7 @@ LossWeights = jax.Array | int
 
 
 class Rngs(NamedTuple):
-    """The random streams of an update or of an evaluation.
-
-    Attributes:
-      key: the key that determines them all.
-      deterministic: whether nothing is dropped, as in evaluation.
-    """
+    """The random streams of an update or of an evaluation (`deterministic`: nothing is dropped)."""
 
     key: jax.Array
     deterministic: bool = False
@@ -63,11 +58,7 @@ class Objective(abc.ABC):
     @property
     @abc.abstractmethod
     def loss_weights(self) -> Mapping[str, float]:
-        """{name of a loss: its weight}.
-
-        What is minimized is the sum of the means of these losses, each times its weight (section
-        A.2: all weights are 1).
-        """
+        """{name of a loss: its weight} in the sum that is minimized (section A.2: all are 1)."""
 
     @abc.abstractmethod
     def weights(self, batch: Arrays) -> dict[str, LossWeights]:
@@ -86,12 +77,9 @@ class Objective(abc.ABC):
         """
 
     def carried(self, model: Model) -> Mapping[str, jax.ShapeDtypeStruct]:
-        """The arrays that a step hands to the next, such as a memory of earlier text.
+        """{name: shape of one row, and dtype} of what a step hands to the next, such as a memory.
 
-        The outputs have them, and then the next batch has them; at first they are 0.
-
-        Returns:
-          {name: the shape of one row of it, and its dtype}.
+        The outputs have these arrays, and then the next batch has them; at first they are 0.
         """
         del model
         return {}
@@ -126,11 +114,7 @@ class Objective(abc.ABC):
         return sums, {name: outputs[name] for name in self.carried(model)}
 
     def shapes(self, **sizes: int) -> dict[str, jax.ShapeDtypeStruct]:
-        """The shapes and dtypes of a batch.
-
-        Args:
-          sizes: by the letters of `bertjax.base.axes`; W is known.
-        """
+        """The shapes and dtypes of a batch; `sizes` are by the letters of `bertjax.base.axes`."""
         sizes = {"W": WORD_LENGTH} | sizes
         return {
             name: jax.ShapeDtypeStruct(

@@ -12,12 +12,7 @@ _UPDATES = 10  # that are timed
 
 
 class Pace(NamedTuple):
-    """The seconds of an update of a phase.
-
-    Attributes:
-      first: of the first one, with its compilation.
-      seconds: of each after it, their median.
-    """
+    """The seconds of a phase's first update, with its compilation; then the median."""
 
     first: float
     seconds: float

@@ -14,11 +14,9 @@ from bertjax.training.sharding.placement import Placement
 
 
 class Average(flax.struct.PyTreeNode):
-    """An exponential moving average of the parameters (EMA), which begins as they do.
+    """An exponential moving average (EMA) of the parameters, float32, which begins as they do.
 
-    Attributes:
-      weights: like the parameters, float32.
-      decay: the share of the average that an update keeps.
+    `decay` is the share of the average that an update keeps.
     """
 
     weights: Params
@@ -35,9 +33,7 @@ class Average(flax.struct.PyTreeNode):
 class TrainState(flax.struct.PyTreeNode):
     """The parameters, the optimizer state, and the number of updates so far (int32 scalar).
 
-    Attributes:
-      average: the average of the parameters, if the run keeps one.
-      carry: the arrays that a step hands to the next (`Objective.carried`).
+    `average` is of the parameters, if the run keeps one; for `carry`, see `Objective.carried`.
     """
 
     step: jax.Array
@@ -87,7 +83,7 @@ def placed(boxed: Any, placement: Placement, *, stored: bool = False) -> Any:
 def placed_for_use(boxed: Any, placement: Placement) -> Any:
     """The shapes, dtypes and shardings in which a step computes with parameters.
 
-    A parameter is stored where it is updated, perhaps as a share on each device. A step uses it in
+    They are stored where they are updated, perhaps as a share on each device. A step has them in
     the dtype `Parameter.gathered_as`, with the sharding that the rules of the layout give.
     """
     return jax.tree.map(

@@ -29,13 +29,11 @@ def gradient(
 
     Args:
       params: gathered parameters.
-      frozen: the parameters that are not trained.
       batch: arrays of some of the batch's rows, or of all.
       counts: the result of `whole_counts`. The losses of each microbatch are divided by the whole
         batch's counts, so that the gradients of all microbatches add to the batch's, however its
         rows are divided.
       key: the key of dropout and of all other random numbers.
-      moves: between the shardings in which parameters are stored, and those in which they are used.
     """
 
     def loss(params: Params) -> tuple[jax.Array, tuple[Sums, Arrays]]:
@@ -107,15 +105,12 @@ def train_step(
     accumulate: int,
     moves: Moves = STAY,
 ) -> tuple[TrainState, Sums]:
-    """One update.
+    """One update, in `accumulate` microbatches, one after the other to save memory.
 
     Args:
       frozen: the parameters that are not trained, or {}.
       batch: arrays of B rows.
       seed: the seed and the step determine all random numbers.
-      objective: what is minimized.
-      accumulate: the number of microbatches, which are computed one after the other to save memory.
-      moves: see `gradient`.
 
     Returns:
       The next state and the sums, with "loss" and "grad_norm" (before clipping) among them.

@@ -47,14 +47,7 @@ def check_pattern(key: str, pattern: str) -> None:
 
 
 def check_subset(adapter: AdapterSpec, frozen: str, given: bool = True) -> None:
-    """Checks the settings.
-
-    Args:
-      given: whether the run trains given weights.
-
-    Raises:
-      InputError: it does not; or `frozen` is no pattern.
-    """
+    """Raises InputError if `frozen` is no pattern, or no weights are `given` to train in part."""
     try:
         check_pattern("config.frozen", frozen)
     except ValueError as error:
@@ -84,11 +77,10 @@ def with_subset(
     """The model, of which some parameters are not trained.
 
     Args:
-      adapter: changes kernels in each part. With it, all given weights stay as they are; and
-        without given weights there is none.
+      adapter: changes kernels in each part; with it, all pretrained weights stay as they are.
       frozen: patterns of the paths of parameters that stay as they are, with | between them.
-      given: part -> the branches of its parameters that come from given weights, without output
-        layers of a task.
+      given: part -> the branches of its parameters that are pretrained, without output layers of
+        a task.
 
     Raises:
       InputError: a pattern fits no parameter, or nothing is left to train.

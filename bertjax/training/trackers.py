@@ -20,11 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class Tracker(Protocol):
-    """A run on a tracker.
-
-    Attributes:
-      identity: its name there, by which it goes on.
-    """
+    """A run on a tracker; `identity` is its name there, by which it goes on."""
 
     identity: str
 
@@ -102,7 +98,7 @@ def check_tracker(name: str) -> None:
 
 
 def open_tracker(name: str, folder: Path, config: Mapping[str, Any]) -> Tracker | None:
-    """The run on a tracker of the run in a folder, which goes on if it had one there before.
+    """The tracker's run of the run in a folder, which goes on if it had one before.
 
     Args:
       name: one of `wandb`, `mlflow`, `trackio`; "": none.

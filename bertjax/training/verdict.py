@@ -13,18 +13,12 @@ HEALTHY, PLATEAU, DIVERGING, UNKNOWN = "healthy", "plateau", "diverging", "unkno
 _NEAR = 0.15  # nats: a model this near to the unigram baseline does not use the context
 _RISE = 0.5  # nats: more than noise or a high rate's first steps raise the loss for two evaluations
 _USED = 1.5  # nats: a model this far below the unigram baseline has learned to use the context
-# A run may stay on the plateau for both of these after the warm-up. The paper's warm-up alone has
-# 10,000 updates.
+# A run may stay on the plateau for both of these after the warm-up (the paper's: 10,000 updates).
 _PATIENT_UPDATES, _PATIENT_TOKENS = 10_000, 50_000_000
 
 
 class Verdict(NamedTuple):
-    """A verdict on a run.
-
-    Attributes:
-      kind: one of the kinds above.
-      says: a line for the user, without the kind.
-    """
+    """A verdict on a run: one of the kinds above; and a line for the user, without the kind."""
 
     kind: str
     says: str
@@ -53,12 +47,7 @@ class Judged(Protocol):
 
 
 class PhaseSteps(NamedTuple):
-    """The steps of one phase, for a verdict.
-
-    Attributes:
-      last_step: see `bertjax.training.loop.Phase`.
-      tokens: the positions of an update, padding included.
-    """
+    """The steps of one phase up to `last_step`; `tokens` of an update include padding."""
 
     last_step: int
     tokens: int
@@ -77,7 +66,6 @@ class Health:
     Attributes:
       objective: its headline is the metric that is judged.
       stages: one for each phase, in order.
-      warmup_steps: the optimizer's.
       unigram_baseline: the headline (nats) of the best guess that reads no context; None: not
         known.
       languages: the same for each language of the text, if it has several.
@@ -103,11 +91,9 @@ class Health:
         )
 
     def diverging_above(self, rows: Sequence[Mapping[str, Any]]) -> tuple[int, float] | None:
-        """The best evaluation of the last phase, and the border of those that come after it.
+        """The step of the last phase's best evaluation, and the border (nats) of later ones.
 
-        Returns:
-          Its step; and the headline (nats) above which later ones mean that the run diverges. None:
-          no evaluation yet has a finite one.
+        Headlines above it mean that the run diverges. None: no evaluation has a finite one yet.
         """
         rows = [row for row in rows if self.objective.headline in row and row["split"] == HELDOUT]
         finite = [row for row in self._of_last_stage(rows) if math.isfinite(self._loss(row))]
@@ -130,10 +116,7 @@ class Health:
         return sum(n * stage.tokens for n, stage in zip(updates, self.stages, strict=True))
 
     def _diverging(self, rows: list) -> Verdict | None:
-        """Two evaluations of a phase far above its best, and a training loss that has risen too.
-
-        If only the held-out loss rises, the model overfits.
-        """
+        """Two evaluations far above the phase's best; a training loss far above, too."""
         held_out = [row for row in rows if row["split"] == HELDOUT]
         losses = list(map(self._loss, held_out))
         if all(map(math.isfinite, losses)):

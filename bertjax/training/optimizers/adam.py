@@ -29,12 +29,9 @@ def scale_by_stable_adam(
 ) -> optax.GradientTransformation:
     """The directions of StableAdamW (arXiv 2304.13013, algorithm 2).
 
-    They are AdamW's, divided in each tensor by max(1, RMS), where RMS is the root of the tensor's
-    mean of g^2 / max(v, eps^2). So a gradient that is far greater than those before it moves the
-    parameters no further than those did.
-
-    Args:
-      decay: adds the decayed weights, which are divided too.
+    They are AdamW's (`decay` adds the decayed weights), divided in each tensor by max(1, RMS),
+    where RMS is the root of the tensor's mean of g^2 / max(v, eps^2). So a gradient that is far
+    greater than those before it moves the parameters no further than those did.
     """
     adamw = optax.chain(optax.scale_by_adam(b1, b2, eps), decay)
 

@@ -29,11 +29,7 @@ def is_matrix(names: Sequence[str]) -> bool:
 
 
 def of_matrices(names: Any) -> Any:
-    """A tree of bool, True where the parameters are matrices.
-
-    Args:
-      names: a tree of tuples of logical axes, one for each parameter.
-    """
+    """A tree of bool, True for matrices; `names` has a tuple of logical axes for each parameter."""
     return jax.tree.map(is_matrix, names, is_leaf=_is_names)
 
 
@@ -41,14 +37,10 @@ def scale_matrices_by_muon(names: Any, dtype: str) -> optax.GradientTransformati
     """Orthogonalized momentum, scaled to AdamW's size; other parameters' updates pass unchanged.
 
     The Newton-Schulz iteration has the five steps and the coefficients of the first Muon (Jordan
-    2024). The momentum is Nesterov's with 0.95, as in that code, and is corrected for bias, as in
-    Optax but not in that code. So the first updates weight the gradient and those before it
-    differently, and the sum of 40 updates differs from Jordan's by a few per cent. The state is
-    that of Optax's `scale_by_muon`.
-
-    Args:
-      names: see `of_matrices`.
-      dtype: the dtype of the iteration's products. Jordan's code has bfloat16.
+    2024), with products in `dtype` (there bfloat16). The momentum is Nesterov's with 0.95, as
+    there, and corrected for bias, as in Optax but not there: the first updates weight the gradient
+    and those before it differently, and the sum of 40 updates differs from Jordan's by a few per
+    cent. The state is that of Optax's `scale_by_muon`.
     """
 
     kept = jax.tree.map(

@@ -23,8 +23,8 @@ Axes = Callable[[], Any]
 def decays(params: optax.Params) -> object:
     """A tree of bool like `params`: True where weight decay applies.
 
-    All but biases and the scales of norms decay. What XLNet adds to queries decays, too
-    ("content_bias", ...), as in `AdamWeightDecayOptimizer` of zihangdai/xlnet.
+    All but biases and the scales of norms decay. What XLNet adds to queries ("content_bias", ...)
+    decays, too, as in `AdamWeightDecayOptimizer` of zihangdai/xlnet.
     """
 
     def is_decayed(path: jax.tree_util.KeyPath, _: Any) -> bool:
@@ -40,10 +40,8 @@ def make_optimizer(
     """Clipping, moments, decay, (trust ratio,) learning rate: in the reference's order.
 
     Its updates take `learning_rate`, so that runs with different schedules share a compiled step.
-
-    Args:
-      axes: returns the tree of the parameters' logical axes, a tuple for each; only Muon needs it.
-      dtype: the dtype of the model's products, which those of Muon's iteration have, too.
+    Muon needs `axes`, which returns the tree of the parameters' logical axes, a tuple for each, and
+    `dtype`, that of the model's products and of its own.
     """
     return optax.chain(*_directions(spec, axes, dtype), _scale_by_learning_rate())
 

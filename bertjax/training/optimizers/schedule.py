@@ -10,11 +10,7 @@ Schedule = Callable[[int], float]
 
 
 def make_schedule(spec: OptimizerSpec, total_steps: int) -> Schedule:
-    """The schedule of a run of `total_steps` updates.
-
-    Raises:
-      ValueError: the warm-up is as long as the run or longer, or leaves too few updates to decay.
-    """
+    """The schedule of a run; ValueError if too few updates are left after the warm-up."""
     peak, decay_steps = spec.learning_rate, spec.decay_steps
     warmup_steps = spec.warmup_of(total_steps)
     if warmup_steps >= total_steps:

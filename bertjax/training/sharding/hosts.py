@@ -37,13 +37,10 @@ T = TypeVar("T")
 
 
 def _state() -> Any:
-    """The state of `jax.distributed`.
+    """The state of `jax.distributed`, which is private in JAX.
 
-    It is private in JAX. Nothing public gives the number of hosts before a device is initialized,
-    or messages between hosts without devices.
-
-    Raises:
-      InputError: this version of JAX does not have it there.
+    Nothing public gives the number of hosts before a device is initialized, or messages between
+    hosts without devices.
     """
     state: Any = None
     with contextlib.suppress(ImportError):
@@ -64,10 +61,6 @@ def join_processes() -> None:
     It must be called before any other use of JAX. JAX detects Cloud TPU slices and Slurm jobs by
     itself. Elsewhere the environment describes the job:
     JAX_COORDINATOR_ADDRESS=host:port, BERTJAX_PROCESSES=n, BERTJAX_PROCESS=i.
-
-    Raises:
-      InputError: a coordinator is given without the two numbers, or a host does not connect within
-        a minute.
     """
     processes = process = None
     if "JAX_COORDINATOR_ADDRESS" in os.environ:
@@ -137,10 +130,8 @@ _exchanges = itertools.count()
 def all_gather(value: Any) -> list[Any]:
     """Exchanges a JSON value between all hosts, and returns the values in the order of the hosts.
 
-    All hosts must call it equally often. It initializes no device.
-
-    Raises:
-      InputError: a host has not called it for half an hour.
+    All hosts must call it equally often; InputError if one does not for half an hour. It
+    initializes no device.
     """
     if host_count() == 1:
         return [value]
@@ -163,13 +154,10 @@ def all_gather(value: Any) -> list[Any]:
 
 @contextlib.contextmanager
 def raise_together() -> Iterator[None]:
-    """Makes all hosts raise at the end of the block what one of them raised inside.
+    """Makes all hosts raise at the end of the block, as InputError, what one of them raised inside.
 
-    So an error on one host ends the job on all hosts, and none waits for a host that has ended. All
-    hosts must execute the block.
-
-    Raises:
-      InputError: the errors of all hosts. In a job of one host, its error is raised unchanged.
+    So none waits for a host that has ended. All hosts must execute the block. In a job of one host,
+    its error is raised unchanged.
     """
     fault = None
     try:
@@ -190,9 +178,6 @@ def from_first(make: Callable[[], T]) -> T:
 
     What one host decides, reads or writes for all goes through here. All hosts must call it; the
     others have done all their work before it when it returns on any host.
-
-    Raises:
-      InputError: the first host's error; in a job of one host, the error itself.
     """
     value: Any = None
     with raise_together():
@@ -203,11 +188,7 @@ def from_first(make: Callable[[], T]) -> T:
 
 @contextlib.contextmanager
 def exclusive_on_first(folder: Path) -> Iterator[None]:
-    """Locks a folder for this job while the block runs, by the first host (`exclusive`).
-
-    Raises:
-      InputError: another job has the lock, or the folder cannot be written; all hosts raise it.
-    """
+    """Locks a folder for this job while the block runs; if the first host cannot, all raise."""
     with contextlib.ExitStack() as stack:
         with raise_together():
             if host_index() == 0:
@@ -246,13 +227,10 @@ def heartbeat(exit_code_when_lost: int) -> Iterator[None]:
 
     Otherwise Python would wait for the other hosts, which wait for this one. If a host disappears
     without a message (kill -9, a machine taken away), the others notice it within a minute, even
-    while they wait for it in a computation.
+    while they wait for it in a computation, and exit with `exit_code_when_lost`.
 
     Errors that all hosts raise in the same way (`InputError`, `NonFiniteLoss`) are raised as usual,
     and so are all errors in a job of one process.
-
-    Args:
-      exit_code_when_lost: the exit code if another host is lost.
     """
     if host_count() == 1:
         yield

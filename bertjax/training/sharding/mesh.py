@@ -28,11 +28,7 @@ class MeshSpec:
 
 
 def make_mesh(spec: MeshSpec, devices: Sequence[jax.Device] | None = None) -> Mesh:
-    """Makes a mesh over `devices` (by default all of the job), in an order that suits the network.
-
-    Raises:
-      InputError: the product of the sizes is not the number of devices.
-    """
+    """A mesh over `devices`, by default all of the job, in an order that suits the network."""
     devices = jax.devices() if devices is None else devices
     data = len(devices) // max(spec.model, 1) if spec.data == -1 else spec.data
     if data < 1 or math.prod((data, spec.model)) != len(devices):

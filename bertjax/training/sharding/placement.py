@@ -30,7 +30,7 @@ def part_tokens() -> tuple[int, int]:
 
     More tokens do not fit into the caches of a CPU, or into the memory of another device. The cost
     is the time to add the gradients of all parameters, in tokens that the device could compute in
-    this time. It is estimated from the FLOP/s and the memory bandwidth of the device.
+    it, estimated from its FLOP/s and memory bandwidth.
     """
     return (1_024, 32) if jax.default_backend() == "cpu" else (16_384, 640)
 
@@ -39,7 +39,6 @@ class Placement:
     """A mesh and a layout, which determine the shardings of all arrays.
 
     Attributes:
-      mesh: the devices.
       replicated: the sharding of an array that every device has completely.
       batch: the sharding of the arrays of a batch, which splits only the rows.
       ways: the number of devices that the rows are split over.
@@ -60,18 +59,11 @@ class Placement:
             yield
 
     def shardings(self, boxed: Any, *, stored: bool = False) -> Any:
-        """The shardings of an abstract tree whose leaves are flax `LogicallyPartitioned`.
+        """The `NamedSharding`s of an abstract tree whose leaves are flax `LogicallyPartitioned`.
 
-        Args:
-          stored: whether to return the shardings in which the parameters, their moments and their
-            average are stored between steps. Otherwise, those in which a step uses them.
-
-        Returns:
-          The tree without its boxes, each leaf a `NamedSharding`. Leaves without axes (counters)
-          are on every device.
-
-        Raises:
-          InputError: a dimension cannot be divided evenly over its mesh axis.
+        They are those in which a step uses parameters; if `stored`, those in which parameters,
+        moments and average are stored between steps. Leaves without axes (counters) are on every
+        device. InputError: a dimension cannot be divided evenly over its mesh axis.
         """
 
         def leaf_sharding(path: jax.tree_util.KeyPath, leaf: Any) -> NamedSharding:
@@ -109,11 +101,7 @@ class Placement:
         return None
 
     def check(self, rows: int, length: int) -> None:
-        """Checks that a batch divides over the devices.
-
-        Raises:
-          InputError: it does not. The message says what to change.
-        """
+        """Raises InputError, with what to change, if a batch does not divide over the devices."""
         self.host_rows(rows)
         if length % self._pieces:
             raise InputError(
@@ -123,11 +111,7 @@ class Placement:
             )
 
     def host_rows(self, batch_size: int) -> slice:
-        """The rows of a batch that this process's devices hold.
-
-        Raises:
-          InputError: the batch cannot be divided evenly over the devices.
-        """
+        """The rows of a batch that this process has; InputError if the batch does not divide."""
         try:
             shards = self.batch.devices_indices_map((batch_size,))
         except ValueError as error:
@@ -143,11 +127,7 @@ class Placement:
         return slice(min(r[0] for r in here), max(r[1] for r in here))
 
     def put(self, make: Callable[[slice], HostBatch], batch_size: int) -> dict[str, jax.Array]:
-        """Makes global arrays of `batch_size` rows; each process makes only its own rows.
-
-        Args:
-          make: makes the given rows of the batch.
-        """
+        """Makes global arrays of `batch_size` rows; each process makes only its own rows."""
         held = self.host_rows(batch_size)
 
         def put(array: np.ndarray) -> jax.Array:
@@ -168,14 +148,7 @@ class Placement:
 def make_placement(
     mesh: MeshSpec, layout_name: str, devices: Sequence[jax.Device] | None = None
 ) -> Placement:
-    """The placement of a config's mesh and layout.
-
-    Args:
-      devices: by default, all devices of the job.
-
-    Raises:
-      InputError: there is no such layout, or the mesh does not fit the devices.
-    """
+    """The placement of a config's mesh and layout, by default on all devices of the job."""
     return Placement(make_mesh(mesh, devices), sharding_layout(layout_name))
 
 

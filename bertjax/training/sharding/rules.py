@@ -70,22 +70,14 @@ LAYOUTS: Mapping[str, ShardingLayout] = {
 
 
 def sharding_layout(name: str) -> ShardingLayout:
-    """The sharding layout of that name.
-
-    Raises:
-      InputError: the name is unknown.
-    """
+    """The sharding layout of that name; InputError if there is none."""
     if name not in LAYOUTS:
         raise InputError(f"layout={name!r}: must be one of {', '.join(LAYOUTS)}")
     return LAYOUTS[name]
 
 
 def partition_spec(logical: Sequence[str | None], rules: Rules) -> PartitionSpec:
-    """The mesh axes of an array whose dimensions have these logical axes.
-
-    Raises:
-      ValueError: a logical axis is unknown, or a mesh axis splits two dimensions.
-    """
+    """The mesh axes of an array with these logical axes; each may split only one dimension."""
     mesh_axes = []
     for name in logical:
         if name is not None and name not in rules:
