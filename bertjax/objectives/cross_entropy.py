@@ -27,16 +27,10 @@ def divergence(
     temperature: float,
     counted: jax.Array | None = None,
 ) -> jax.Array:
-    """The Kullback-Leibler divergence of softmax(student / T) from softmax(teacher / T), times T^2.
+    """Nats [...]: the KL divergence of softmax(student / T) from softmax(teacher / T), times T^2.
 
-    So scaled, its gradient is as large at every temperature (arXiv 1503.02531, section 2).
-
-    Args:
-      student, teacher: logits [..., V or more].
-      counted: bool [V]; the others are left out of both distributions. None: all are counted.
-
-    Returns:
-      Nats [...], at least 0.
+    So scaled, its gradient is as large at every temperature (arXiv 1503.02531, section 2). Student
+    and teacher are logits [..., V or more]; only those of `counted`, bool [V], are compared.
     """
     if counted is None:
         counted = jnp.ones(student.shape[-1], bool)

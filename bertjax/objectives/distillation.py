@@ -79,11 +79,7 @@ class Distillation(MaskedLM):
         return weights | ({"cosine_loss": self.cosine_weight} if self.cosine_weight else {})
 
     def teacher_spec(self, spec: EncoderSpec) -> EncoderSpec:
-        """The spec of the teacher beside a student with `spec`; it computes as the student does.
-
-        Raises:
-          ValueError: there is no such encoder.
-        """
+        """The spec of the teacher of a student with `spec`; it computes as the student does."""
         fields: dict[str, Any] = dict(self.teacher) or determined(spec)
         name = fields.pop("encoder", spec.encoder)
         if name not in ENCODERS:

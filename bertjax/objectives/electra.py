@@ -61,11 +61,7 @@ class ReplacedTokenDetection(MaskedLM):
         return super().loss_weights | {"disc_loss": self.discriminator_weight}
 
     def generator_spec(self, spec: EncoderSpec) -> EncoderSpec:
-        """The spec of the generator beside a discriminator with `spec`.
-
-        Raises:
-          ValueError: such a generator does not exist, or cannot share the embeddings.
-        """
+        """The generator's spec; ValueError if there is none, or it cannot share the embeddings."""
 
         def part(field: str, share: float) -> int:
             return max(1, round(getattr(spec, field) * share))

@@ -17,8 +17,8 @@ IS_REAL = {"is_real_example": Field("B", "float32")}  # 0 on rows that fill up a
 class TaskObjective(Objective):
     """An objective with the labels of a task; a batch without labels is for prediction.
 
-    Its loss is "task_loss". All but a regression also have the metric "accuracy". Its fields, if it
-    has any, are what `bertjax.tasks.task.Task.objective_settings` may set.
+    Its loss is "task_loss". All but a regression also have the metric "accuracy". Its fields are
+    what `bertjax.tasks.task.Task.objective_settings` may set.
 
     Attributes:
       kind: the model that learns it: one of `bertjax.models.encoders.kinds`.

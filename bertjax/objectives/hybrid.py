@@ -1,7 +1,7 @@
 """Left to right in some rows of a batch, masked tokens in the others (GPT-BERT, arXiv 2410.24159).
 
-One set of parameters learns both. GPT-BERT predicts a masked token at the place before it; here it
-is predicted at its own place, as in BERT, so that the model is opened and exported as any other.
+One set of parameters learns both. Unlike in GPT-BERT, a masked token is predicted at its own place,
+not at the one before it, so that the model is opened and exported as any other.
 """
 
 import dataclasses
@@ -94,10 +94,7 @@ class Hybrid(MaskedLM):
         return super().weights(masked) | {"causal_loss": causal["target_weights"]}
 
     def counts(self, batch: Arrays) -> dict[str, jax.Array]:
-        """The counts of all rows: a whole batch has other groups than its microbatches.
-
-        In each row, the weights of the other objective are 0.
-        """
+        """The counts of all rows: a whole batch has other groups than its microbatches."""
         whole = MaskedLM.weights(self, batch) | {"causal_loss": batch["target_weights"]}
         return {name: jnp.sum(whole[name]) for name in self.loss_weights}
 

@@ -20,10 +20,8 @@ def array_name(task: str, name: str) -> str:
 class MultiTask(Objective):
     """The loss of a batch is that of its task, and so is the part of the model that computes it.
 
-    All arrays of a batch have the name of its task, so that the task is known when a program is
-    compiled. The metrics have it, too.
-
-    The output layers of the other tasks have a gradient of 0 in that update.
+    All arrays of a batch, and the metrics, have the name of its task, so that it is known when a
+    program is compiled. The output layers of the other tasks have a gradient of 0 in that update.
 
     Attributes:
       tasks: the name of a task, without "/" -> what is learned from it.

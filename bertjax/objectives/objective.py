@@ -1,8 +1,7 @@
 """The contract of an objective of pre-training: everything that other files ask of one.
 
-An objective is a frozen dataclass in a file of its own beside this one. Its fields are the settings
-of the section `config.objective`. It is named in `bertjax.objectives.registry.OBJECTIVES`. Nothing
-else knows which objectives there are.
+An objective is a frozen dataclass in a file of its own; its fields are the settings of the section
+`config.objective`. Only `bertjax.objectives.registry.OBJECTIVES` knows which there are.
 """
 
 import abc
@@ -31,14 +30,14 @@ class PretrainingObjective(Objective):
       layouts: the layouts of text that its field `text` chooses from; {} without such a field.
       causal: whether a token sees only those before it.
       headline: the metric by which a run is judged (`bertjax.training.verdict`): a loss in nats.
-      accuracy: the metric that is shown beside it, a share of right answers; or "".
+      accuracy: the metric that is shown with it, a share of right answers; or "".
       advice: what to do when the headline stays at the unigram baseline, with the usual causes.
       kind: the kind of model that other programs open: one of `bertjax.models.encoders.kinds`, or
         "" if they cannot use the model.
       exported: the part of the model that they open; "" in a model of one part.
       others: the other parts that launch/convert.py --part exports -> their kinds.
       needed: the parts that must begin with weights of `config.init_from`.
-      warned: what `warning` says, as a verdict on a run (`bertjax.training.verdict`).
+      warned: what `warning` says, as a verdict on the run.
     """
 
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field]]
@@ -65,18 +64,15 @@ class PretrainingObjective(Objective):
 
     @abc.abstractmethod
     def corruption(self, rule: MaskingRule, microbatches: int = 1) -> Corruption:
-        """The change that is made to the text.
+        """The change that is made to the text; it may use `rule`, that of `config.masking`.
 
-        Args:
-          rule: that of `config.masking`; some objectives use it.
-          microbatches: of a batch, for one that changes some of the rows of each.
+        `microbatches` are those of a batch, for a change of some of the rows of each.
         """
 
     def warning(self, metrics: Mapping[str, float]) -> str:
-        """Describes a suspicious metric of an evaluation, with the usual causes and what to do.
+        """Describes a suspicious metric of an evaluation, its usual causes and what to do; or "".
 
-        Returns "" if there is none. A run prints the warning once, if it lasts beyond the beginning
-        of the training (`bertjax.training.verdict`).
+        A run prints it once, if it lasts beyond the beginning of the training.
         """
         del metrics
         return ""
@@ -85,10 +81,7 @@ class PretrainingObjective(Objective):
         """The headline of the best guess that reads no context; None if it is not known.
 
         A model that stays there has learned how frequent the words are, and no more.
-
-        Args:
-          frequencies: float [V], the share of each piece in the text.
-          rule: the rule by which the text is masked.
+        `frequencies` is float [V], the share of each piece in the text.
         """
         del frequencies, rule
         return None
@@ -97,9 +90,8 @@ class PretrainingObjective(Objective):
     def module(self, spec: EncoderSpec) -> nn.Module:
         """The encoder with the heads that are trained, of `bertjax.models.heads` or its own.
 
-        Called with a batch and with `deterministic`, it returns the outputs by name. It can also be
-        called with the inputs of the encoder alone. The parameters have a branch for the encoder
-        and one for each head.
+        Called with a batch, or the encoder's inputs alone, and `deterministic`, it returns the
+        outputs by name. The parameters have a branch for the encoder and one for each head.
         """
 
     def model(self, spec: EncoderSpec) -> Model:
@@ -107,11 +99,7 @@ class PretrainingObjective(Objective):
         return Model.of(self.module(spec), text_inputs(spec, B=1, S=8))
 
     def settings_of(self, part: str, spec: EncoderSpec) -> dict[str, Any]:
-        """The settings that weights of an encoder with `spec` decide, if a part begins with them.
-
-        Raises:
-          ValueError: the part cannot begin with these.
-        """
+        """The settings that follow from weights with `spec` with which a part begins, if any."""
         del part, spec
         return {}
 

@@ -2,9 +2,8 @@
 
 The loss is that of the whole batch, over all devices: passages are gathered, and each device
 compares its queries with all of them. A batch whose activations do not fit is encoded in parts.
-Only the vectors of a part are kept, and its activations are computed again when its gradient is
-due, with the same dropout (gradient caching, arXiv 2101.06983). So the gradient is that of the
-whole batch.
+Only the vectors of a part are kept, and its activations are computed again, with the same dropout,
+for its gradient (gradient caching, arXiv 2101.06983), which is that of the whole batch.
 """
 
 import dataclasses
@@ -168,12 +167,7 @@ def _flops(vectors: jax.Array, batch: Arrays) -> jax.Array:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RerankingObjective(Objective):
-    """Scores of pairs: each is read as one sequence, and its score compared by a loss.
-
-    Attributes:
-      loss: see `SimilarityObjective`.
-      chunks: see `SimilarityObjective`.
-    """
+    """Scores of pairs, each read as one sequence; a loss compares them, as with similarities."""
 
     name = "reranking"
     whole_batch = True

@@ -52,10 +52,8 @@ class SimilarityLoss(abc.ABC):
     ) -> dict[str, jax.Array]:
         """{name: [B]}: "task_loss" and metrics; [] if they are of the batch as a whole.
 
-        Args:
-          own: float32 [B, K].
-          every: makes float32 [B, B * K]; None if a query is compared only with its own passages.
-          factor: see `factor`.
+        `own` is float32 [B, K]; `every` makes float32 [B, B * K], or is None if a query is compared
+        only with its own passages.
         """
 
     def weights(self, batch: Arrays) -> LossWeights:
@@ -65,8 +63,7 @@ class SimilarityLoss(abc.ABC):
     def problem(self, scores: Sequence[float], least: float, most: float) -> str:
         """Why it cannot learn the scores of a query's passages, and what to do; "": it can.
 
-        Args:
-          least, most: the limits of the similarity that learns them.
+        `least` and `most` are the limits of the similarity that learns them.
         """
         return ""
 

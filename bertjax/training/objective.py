@@ -64,8 +64,8 @@ class Objective(abc.ABC):
     def weights(self, batch: Arrays) -> dict[str, LossWeights]:
         """{name of a loss: the weight of each thing that it is the mean of}, from the batch alone.
 
-        An int is the number of the things, if each has weight 1. The weights are known before the
-        forward pass, so that each microbatch can be weighted by the whole batch's counts.
+        An int is a number of things of weight 1. No forward pass is needed, so that each
+        microbatch can be weighted by the whole batch's counts.
         """
 
     @abc.abstractmethod

@@ -12,7 +12,7 @@ _UPDATES = 10  # that are timed
 
 
 class Pace(NamedTuple):
-    """The seconds of a phase's first update, with its compilation; then the median."""
+    """The seconds of a phase's first update, compilation included, and the median of the next."""
 
     first: float
     seconds: float

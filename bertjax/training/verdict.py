@@ -116,7 +116,7 @@ class Health:
         return sum(n * stage.tokens for n, stage in zip(updates, self.stages, strict=True))
 
     def _diverging(self, rows: list) -> Verdict | None:
-        """Two evaluations far above the phase's best; a training loss far above, too."""
+        """Two evaluations far above the phase's best, where the training loss has risen, too."""
         held_out = [row for row in rows if row["split"] == HELDOUT]
         losses = list(map(self._loss, held_out))
         if all(map(math.isfinite, losses)):
