@@ -61,10 +61,7 @@ class SimilarityLoss(abc.ABC):
         return batch["is_real_example"]
 
     def problem(self, scores: Sequence[float], least: float, most: float) -> str:
-        """Why it cannot learn the scores of a query's passages, and what to do; "": it can.
-
-        `least` and `most` are the limits of the similarity that learns them.
-        """
+        """Why a similarity of `least` to `most` cannot learn the scores, and what to do; or ""."""
         return ""
 
     def _outside(self, scores: Sequence[float], least: float, most: float) -> str:

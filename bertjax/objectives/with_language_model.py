@@ -42,13 +42,13 @@ class WithLanguageModel(Objective):
 
     def weights(self, batch: Arrays) -> dict[str, LossWeights]:
         """Adds those of the next tokens, which sum to 1 in each text with at least two."""
-        follows = batch["input_mask"][..., 1:].astype(jnp.float32)  # padding stands behind texts
+        follows = batch["input_mask"][..., 1:].astype(jnp.float32)  # padding is after texts
         follows /= jnp.maximum(follows.sum(-1, keepdims=True), 1)
         real = batch["is_real_example"]
         follows *= real.reshape(-1, *[1] * (follows.ndim - 1))
         return self.task.weights(batch) | {"lm_loss": follows}
 
     def values(self, outputs: Arrays, batch: Arrays) -> dict[str, dict[str, jax.Array]]:
-        """Compares "next" [..., S, V] with the tokens [..., S] behind each place."""
+        """Compares "next" [..., S, V] with the tokens [..., S] after each place."""
         losses = cross_entropy(outputs["next"][..., :-1, :], batch["input_ids"][..., 1:])
         return self.task.values(outputs, batch) | {"lm_loss": {"lm_loss": losses}}

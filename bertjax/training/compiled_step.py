@@ -22,7 +22,7 @@ from bertjax.training.state import TrainState
 from bertjax.training.step import gradient, step_key, train_step, updated, whole_counts
 
 # libtpu would gather small shares, as 64 chips have them, by an all-reduce of whole weights, which
-# moves twice the bytes and does not run beside products.
+# moves twice the bytes and does not run during products.
 # A GPU would make one product of those that read the same array, as of queries, keys and values,
 # and then cut the result, and put together their gradients.
 OPTIONS: Mapping[str, dict[str, Any]] = {
@@ -38,10 +38,7 @@ def _small_share(placement: Placement) -> int:
 
 
 class CompiledStep:
-    """`bertjax.training.step.train_step` on devices; each program is compiled when it is needed.
-
-    `accumulate` is the microbatches of a batch in one program.
-    """
+    """`bertjax.training.step.train_step` on devices; each program is compiled when it is needed."""
 
     def __init__(self, experiment: Experiment, accumulate: int):
         placement, objective = experiment.placement, experiment.objective

@@ -21,7 +21,6 @@ class HeldOut(NamedTuple):
 
     Attributes:
       batch: `batch(number, rows)` makes rows of one, always the same.
-      batch_size: their rows.
       languages: language -> the batches in it, if the text has several.
     """
 
@@ -31,10 +30,7 @@ class HeldOut(NamedTuple):
 
 
 class Evaluator:
-    """An experiment's objective, compiled for evaluation (without dropout).
-
-    Other random numbers depend only on the number of the batch, so all evaluations have the same.
-    """
+    """A compiled objective without dropout; other random numbers are the same each time."""
 
     def __init__(self, objective: Objective, model: Model, placement: Placement):
         self._objective, self._placement = objective, placement

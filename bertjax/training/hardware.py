@@ -30,11 +30,7 @@ def peak_flops(device_kind: str) -> float | None:
 
 
 def compute_dtype(device: jax.Device) -> str:
-    """The fast dtype of products on a device, in which models learn as well as in float32.
-
-    That is "bfloat16" on a TPU, and on a GPU of NVIDIA's compute capability 8.0 or newer, which
-    have units for it; else "float32".
-    """
+    """ "bfloat16" on TPUs, and on GPUs of compute capability 8.0 or newer; else "float32"."""
     if device.platform == "gpu":
         major = str(getattr(device, "compute_capability", "")).partition(".")[0]
         return "bfloat16" if major.isdecimal() and int(major) >= 8 else "float32"

@@ -43,7 +43,6 @@ class Phase:
     """A stretch of steps with one kind of batches.
 
     Attributes:
-      name: its name in messages.
       first_step, last_step: updates first_step + 1 to last_step are made in this phase.
       parts: step within the phase -> the parts of its batch. Each is a function that makes given
         rows of the part on the host. Several parts may have different shapes.
@@ -52,8 +51,8 @@ class Phase:
       accumulate: the microbatches of a batch of one part.
       tokens: positions of a training batch, padding included; their mean where lengths differ.
       flops: useful operations of one update; their mean where lengths differ.
-      model: one that computes with the same parameters in another way; None: the experiment's.
-      objective: None: the experiment's.
+      model, objective: None: the experiment's; else a model that computes with the same parameters
+        in another way.
     """
 
     name: str

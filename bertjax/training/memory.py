@@ -41,10 +41,7 @@ def is_out_of_memory(error: Exception) -> bool:
 
 @contextlib.contextmanager
 def less_memory(*cures: str) -> Iterator[None]:
-    """Raises InputError if a device is out of memory in the block, or in the decorated function.
-
-    `cures` are what lowers the need, in this order, such as "set --batch_tokens=4096".
-    """
+    """Raises InputError with `cures` if a device runs out of memory in the block or function."""
     try:
         yield
     except jax.errors.JaxRuntimeError as error:

@@ -27,8 +27,7 @@ class Adapter(NamedTuple):
 
     Attributes:
       pattern: of the paths of the kernels (`re.search`); only those of `Dense` are changed.
-      rank: the width between the factors.
-      scale: what their product is multiplied with.
+      scale: what the product of the factors is multiplied with.
     """
 
     pattern: str

@@ -79,11 +79,9 @@ Split = tuple[str | None, str | None]  # the mesh axes that split a dimension he
 def _joined(
     shape: Sequence[int], here: NamedSharding, there: NamedSharding
 ) -> tuple[list[int], list[Split]]:
-    """The sizes and splits of dimensions; adjacent ones that are not split are joined.
-
-    A TPU pads the last two to its tiles, [12, 64] to [16, 128]; joined, less is moved, and nothing
-    is rearranged for a product that takes them so.
-    """
+    """The sizes and splits of dimensions; adjacent ones that are not split are joined."""
+    # A TPU pads the last two to its tiles, [12, 64] to [16, 128]. So less is moved, and a product
+    # that takes them joined rearranges nothing.
     sizes: list[int] = []
     splits: list[Split] = []
     # A spec ends with the last dimension that is split.

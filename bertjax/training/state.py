@@ -14,10 +14,7 @@ from bertjax.training.sharding.placement import Placement
 
 
 class Average(flax.struct.PyTreeNode):
-    """An exponential moving average (EMA) of the parameters, float32, which begins as they do.
-
-    `decay` is the share of the average that an update keeps.
-    """
+    """The exponential moving average of the parameters, float32; an update keeps `decay` of it."""
 
     weights: Params
     decay: float = flax.struct.field(pytree_node=False)
@@ -31,10 +28,7 @@ class Average(flax.struct.PyTreeNode):
 
 
 class TrainState(flax.struct.PyTreeNode):
-    """The parameters, the optimizer state, and the number of updates so far (int32 scalar).
-
-    `average` is of the parameters, if the run keeps one; for `carry`, see `Objective.carried`.
-    """
+    """Parameters, optimizer state, updates so far (int32 scalar), average, and what is carried."""
 
     step: jax.Array
     params: Params

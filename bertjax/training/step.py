@@ -27,13 +27,9 @@ def gradient(
 ) -> tuple[Params, Sums, Arrays]:
     """A microbatch's share of the gradient and sums of the whole batch, and what it carries on.
 
-    Args:
-      params: gathered parameters.
-      batch: arrays of some of the batch's rows, or of all.
-      counts: the result of `whole_counts`. The losses of each microbatch are divided by the whole
-        batch's counts, so that the gradients of all microbatches add to the batch's, however its
-        rows are divided.
-      key: the key of dropout and of all other random numbers.
+    `params` are gathered. The losses are divided by `counts`, the `whole_counts` of the whole
+    batch, so that the gradients of all microbatches add to the batch's, however its rows are
+    divided.
     """
 
     def loss(params: Params) -> tuple[jax.Array, tuple[Sums, Arrays]]:
@@ -107,13 +103,8 @@ def train_step(
 ) -> tuple[TrainState, Sums]:
     """One update, in `accumulate` microbatches, one after the other to save memory.
 
-    Args:
-      frozen: the parameters that are not trained, or {}.
-      batch: arrays of B rows.
-      seed: the seed and the step determine all random numbers.
-
-    Returns:
-      The next state and the sums, with "loss" and "grad_norm" (before clipping) among them.
+    `seed` and the step determine all random numbers. The sums have "loss" and "grad_norm" (before
+    clipping), too.
     """
     key = step_key(seed, state.step)
     counts = whole_counts(objective.counts(batch))

@@ -61,12 +61,12 @@ def check_subset(adapter: AdapterSpec, frozen: str, given: bool = True) -> None:
 
 
 def trains_part(adapter: AdapterSpec, frozen: str) -> bool:
-    """Whether some given weights stay as they are."""
+    """Whether some pretrained weights stay as they are."""
     return bool(adapter.name or frozen)
 
 
 def stays(path: str, adapter: AdapterSpec, frozen: str) -> bool:
-    """Whether a given weight with this path stays as it is."""
+    """Whether a pretrained weight with this path stays as it is."""
     patterns = _alternatives(frozen) if frozen else ()
     return bool(adapter.name) or any(re.search(each, path) for each in patterns)
 

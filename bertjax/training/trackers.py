@@ -100,10 +100,7 @@ def check_tracker(name: str) -> None:
 def open_tracker(name: str, folder: Path, config: Mapping[str, Any]) -> Tracker | None:
     """The tracker's run of the run in a folder, which goes on if it had one before.
 
-    Args:
-      name: one of `wandb`, `mlflow`, `trackio`; "": none.
-      folder: gets TRACKER_FILE.
-      config: key with dots -> value.
+    `name` is `wandb`, `mlflow`, `trackio`, or "" for none. The folder gets TRACKER_FILE.
     """
     if not name:
         return None

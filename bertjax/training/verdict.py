@@ -66,8 +66,7 @@ class Health:
     Attributes:
       objective: its headline is the metric that is judged.
       stages: one for each phase, in order.
-      unigram_baseline: the headline (nats) of the best guess that reads no context; None: not
-        known.
+      unigram_baseline: the headline (nats) of the best guess without context, if it is known.
       languages: the same for each language of the text, if it has several.
     """
 
@@ -204,7 +203,7 @@ class Health:
         )
 
     def _by_language(self, row: Mapping[str, Any]) -> str:
-        """The headline of each language beside its baseline; "" if there is none."""
+        """The headline of each language next to its baseline; "" if there is none."""
         parts = []
         for language, baseline in self.languages.items():
             loss = row.get(in_language(language, self.objective.headline))

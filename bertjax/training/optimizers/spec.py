@@ -32,9 +32,6 @@ class OptimizerSpec:
         scales of norms and biases do not decay, except XLNet's biases of queries.
       clip_norm: the gradient's global norm is cut to this. stable_adamw does not clip.
       bias_correction: False for the reference's form of Adam; stable_adamw is defined with it.
-
-    Raises:
-      ValueError: a value that does not fit; the message names the field.
     """
 
     name: str = ADAMW

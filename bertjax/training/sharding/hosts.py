@@ -37,11 +37,7 @@ T = TypeVar("T")
 
 
 def _state() -> Any:
-    """The state of `jax.distributed`, which is private in JAX.
-
-    Nothing public gives the number of hosts before a device is initialized, or messages between
-    hosts without devices.
-    """
+    """The state of `jax.distributed`: nothing public counts hosts without initializing a device."""
     state: Any = None
     with contextlib.suppress(ImportError):
         from jax._src.distributed import global_state as state
