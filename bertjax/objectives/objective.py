@@ -70,7 +70,7 @@ class PretrainingObjective(Objective):
         """
 
     def warning(self, metrics: Mapping[str, float]) -> str:
-        """Describes a suspicious metric of an evaluation, its usual causes and what to do; or "".
+        """Describes a suspicious metric, its usual causes and what to do; "": there is none.
 
         A run prints it once, if it lasts beyond the beginning of the training.
         """

@@ -30,7 +30,7 @@ def peak_flops(device_kind: str) -> float | None:
 
 
 def compute_dtype(device: jax.Device) -> str:
-    """ "bfloat16" on TPUs, and on GPUs of compute capability 8.0 or newer; else "float32"."""
+    """bfloat16 on TPUs, and on GPUs of compute capability 8.0 or newer; else float32."""
     if device.platform == "gpu":
         major = str(getattr(device, "compute_capability", "")).partition(".")[0]
         return "bfloat16" if major.isdecimal() and int(major) >= 8 else "float32"

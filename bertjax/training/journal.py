@@ -182,7 +182,7 @@ def _draw_headline(plot: Any, rows: list[dict[str, Any]], health: Health) -> Non
 
 
 def read_metrics(folder: str | os.PathLike) -> list[dict[str, Any]]:
-    """The whole lines of a run's metrics.jsonl; a warning counts damaged ones before the last."""
+    """The lines of a run's metrics.jsonl, but for one cut short; a warning counts damaged ones."""
     rows, damaged = _read(folder)
     if damaged:
         path = path_of(folder) / METRICS_FILE

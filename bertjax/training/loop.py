@@ -51,8 +51,8 @@ class Phase:
       accumulate: the microbatches of a batch of one part.
       tokens: positions of a training batch, padding included; their mean where lengths differ.
       flops: useful operations of one update; their mean where lengths differ.
-      model, objective: None: the experiment's; else a model that computes with the same parameters
-        in another way.
+      model: one that computes with the same parameters in another way; None: the experiment's.
+      objective: None: the experiment's.
     """
 
     name: str
@@ -226,7 +226,7 @@ class Trainer:
         """The state that a run goes on from (None if it has not begun), and the window for `train`.
 
         InputError if it was begun on other data than `data` (see `Course.metadata`), or if no
-        checkpoint, or not that of `step`, is whole.
+        checkpoint is whole; if `step` is given, that one.
         """
         restored = checkpoints.restore(self.experiment.state.parts(), step)
         if restored is None:

@@ -64,7 +64,7 @@ class Part:
     adapters: tuple[Adapter, ...] = ()
 
     def init(self, key: jax.Array, frozen: bool = False) -> Params:
-        """New parameters that are trained (if `frozen`: not trained), with axes; none shared."""
+        """New parameters with their axes: the trained ones, or the `frozen` ones; none shared."""
         if isinstance(self.frozen, bool) and self.frozen != frozen:
             return {}
         whole = flatten_dict(self._init(key))
@@ -146,7 +146,7 @@ class Model:
         return cls({"": Part(module, inputs)})
 
     def init(self, key: jax.Array, frozen: bool = False) -> Params:
-        """New parameters that are trained (if `frozen`: not trained), each with its axes."""
+        """New parameters with their logical axes: the trained ones, or the `frozen` ones."""
         if "" in self.parts:
             return self.parts[""].init(key, frozen)
         each = {

@@ -114,7 +114,7 @@ class Objective(abc.ABC):
         return sums, {name: outputs[name] for name in self.carried(model)}
 
     def shapes(self, **sizes: int) -> dict[str, jax.ShapeDtypeStruct]:
-        """The shapes and dtypes of a batch; `sizes` are by the letters of `bertjax.base.axes`."""
+        """The shapes and dtypes of a batch; `sizes` are by letters of `bertjax.base.axes` but W."""
         sizes = {"W": WORD_LENGTH} | sizes
         return {
             name: jax.ShapeDtypeStruct(
