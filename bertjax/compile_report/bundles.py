@@ -61,10 +61,7 @@ def instructions(where: Path) -> int:
 
 
 def dumped(where: Path, rounds: Mapping[str, float]) -> dict[str, int]:
-    """The bundles that one execution of an instruction takes, by the instruction's name.
-
-    The compiler compiles equal instructions once, and dumps the first.
-    """
+    """Name -> bundles of one execution; of equal instructions, the compiler dumps the first."""
     files = ((_DUMP.fullmatch(file.name), file) for file in where.iterdir())
     return {
         match[1]: executed(

@@ -7,10 +7,7 @@ _SPREAD = 1.1  # of the logarithm of a document's length
 
 
 def packed_rows(length: int, mean: float) -> np.ndarray:
-    """The numbers of the documents of some rows without padding, int [R, S].
-
-    The lengths are lognormal with the mean `mean`; the last document of a row is cut.
-    """
+    """The numbers of documents in full rows, int [R, S]; lengths are lognormal, the last is cut."""
     rng = np.random.default_rng(0)
     tokens = _ROWS * length
     sizes = rng.lognormal(np.log(mean) - _SPREAD**2 / 2, _SPREAD, int(4 * tokens / mean) + 8)

@@ -38,10 +38,7 @@ def direction_of(source: str) -> str:
 
 
 def layer_of(source: str) -> tuple[str, int] | None:
-    """The kind and the number of the layer, if the encoder has layers of several kinds.
-
-    Such an encoder puts layer i into the scope KIND_layer, and names it layer_i.
-    """
+    """The layer's kind and number i, of scopes KIND_layer and layer_i; None without these."""
     match = re.search(r"/(\w+)_layer/(?:.*/)?layer_(\d+)/", source)
     return (match[1], int(match[2])) if match else None
 
