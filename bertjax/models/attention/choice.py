@@ -33,9 +33,9 @@ class Device(NamedTuple):
     """What the choice reads of a device.
 
     Attributes:
-      platform: "cpu", "tpu", or "cuda" for a GPU of NVIDIA; others as JAX names them.
+      platform: "cuda" is a GPU of NVIDIA; others have JAX's names.
       capability: 10 x the compute capability of a GPU, such as 90 for an H100; else 0.
-      flash: whether the library of FlashAttention has kernels for the GPU.
+      flash: whether FlashAttention has kernels for the GPU.
       cudnn_packed: whether JAX lends cuDNN's attention within packed documents.
       exact: whether XLA's flags ask for programs that give the same bits each time.
     """
@@ -53,8 +53,6 @@ class Call(NamedTuple):
     Attributes:
       length: S; not an int in a program that is exported for any length.
       width: H.
-      dtype: the dtype of queries, keys and values.
-      pattern: what a query sees by position.
       rate: the probability of dropping an attention probability in training.
       dropping: whether this call drops.
       mask_of_keys: whether `Mask.keys` is [B, S].
@@ -96,11 +94,7 @@ def target() -> Device:
 
 
 def taken(name: str, call: Call) -> Way:
-    """What computes a call in the programs of this process.
-
-    Args:
-      name: `config.model.attention`, one of `NAMES`.
-    """
+    """What computes a call in this process; `name` is one of `NAMES`."""
     return way(name, target(), call)
 
 
@@ -108,9 +102,6 @@ def for_documents(name: str, tokens: float, rate: float) -> str:
     """The name for packed documents of so many tokens in the mean.
 
     Where they are short, rows may have more than the kernels of libraries take.
-
-    Args:
-      rate: the probability of dropping an attention probability.
     """
     short = tokens < 2 * TOKENS_OF_DOCUMENT  # rows differ
     if name != AUTO or not short or this_device().platform != "cuda":
@@ -119,11 +110,7 @@ def for_documents(name: str, tokens: float, rate: float) -> str:
 
 
 def way(name: str, device: Device, call: Call) -> Way:
-    """What computes a call of self-attention on a device.
-
-    Args:
-      name: one of `NAMES`. All but "auto" are taken wherever they can compute the call.
-    """
+    """What computes a call on a device; all `NAMES` but "auto" are taken wherever they can."""
     length, pattern = call.length, call.pattern
     is_exported = not isinstance(length, int)
     # Local attention by blocks is cheaper from some length on.

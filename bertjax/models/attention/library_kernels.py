@@ -151,10 +151,7 @@ def _begins(mask: Mask) -> tuple[jax.Array, int]:
 
 
 def _offsets(begins: jax.Array, most: int) -> tuple[jax.Array, jax.Array]:
-    """Where the documents of each row start, int [B, M + 1], and their lengths, [B, M].
-
-    The end of the last one comes after its start; after that, all are -1.
-    """
+    """Starts of documents and the last end, then -1: int [B, M + 1]; and lengths [B, M]."""
     rows, length = begins.shape
     count = begins.sum(1, keepdims=True)
     find = jax.vmap(lambda row: jnp.nonzero(row, size=most + 1, fill_value=-1)[0])

@@ -21,7 +21,7 @@ def local_self_attention(
     *,
     drop: Drop | None = None,
 ) -> jax.Array:
-    """See `bertjax.models.attention.contract`; with a window w and a mask of keys.
+    """`bertjax.models.attention.contract`, with a window w and a mask of keys.
 
     The queries are cut into k blocks of s = 2 w, and each block is multiplied with the t = 4 w keys
     around it. So all devices and platforms compute it with plain products.

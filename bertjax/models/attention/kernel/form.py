@@ -19,7 +19,6 @@ class Dropout(NamedTuple):
     """The rule by which attention probabilities are dropped.
 
     Attributes:
-      rate: the probability.
       bits: the random bits of a decision, 32 or 16.
       paired: whether the heads of a group begin with an even number, so that two share 32 bits.
       stride: S without padding, by which the pairs of positions are numbered.
@@ -42,9 +41,7 @@ class Form(NamedTuple):
       keys: K, the keys of a block.
       streamed: whether a block of queries is multiplied with one block of keys after another,
         which its bounds name; else with one block: all keys, or those of the window.
-      pattern: see `bertjax.models.attention.contract`.
       rotary: whether queries and keys are rotated.
-      dropout: what is dropped.
     """
 
     length: int
@@ -101,12 +98,7 @@ def form_of(
     rotary: bool,
     backward: bool,
 ) -> Form:
-    """The fastest form, by the bundles that the compiler makes of it.
-
-    Args:
-      length: T.
-      queries: the queries of a device, T or a part of it.
-    """
+    """The fastest form for a device's queries, by the bundles that the compiler makes."""
     step = _divisor(queries, BLOCK)
     keys, block, streamed = length, step, False
     if pattern.window is not None:

@@ -10,12 +10,10 @@ from bertjax.models.attention.kernel.form import LANES
 
 
 class Keys(NamedTuple):
-    """The keys for the queries of a device, and what belongs to their positions.
+    """The keys for a device's queries; `codes` and `table` are as in `call.Given`.
 
     Attributes:
       kv: keys and values [B, T, 2, N, H].
-      codes: [B, 2, T], see `bertjax.models.attention.kernel.call.Given`.
-      table: [T, 128] or None, see there.
       first_query: the position of the device's first query among them.
     """
 
