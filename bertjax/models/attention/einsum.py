@@ -46,9 +46,8 @@ class _Form(NamedTuple):
     """How query, key and value are given."""
 
     parts: Parts
-    join: Callable[
-        [Sequence[jax.Array], Any], Any
-    ]  # gradients [B, N, S, H] -> that of what was given
+    # (gradients of query, key and value [B, N, S, H], what was given) -> the gradient of the latter
+    join: Callable[[Sequence[jax.Array], Any], Any]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))

@@ -58,11 +58,7 @@ class Lstm(nn.Module):
 def read(
     spec: ElmoSpec, both: tuple[Steps, ...], states: tuple[State, ...]
 ) -> tuple[tuple[jax.Array, ...], tuple[State, ...]]:
-    """Reads the steps of two directions, each in its order, side by side in one loop.
-
-    Returns:
-      The state h of each direction after each step, [S, B, P]; and the states after the last one.
-    """
+    """Reads two directions in one loop: the states h, [S, B, P] each, and the last states."""
 
     def advance(steps: Steps, state: State, given: jax.Array, there: jax.Array) -> State:
         c, h = state

@@ -21,7 +21,7 @@ from bertjax.models.layers.dropout import dropout_seed
 
 
 class Surroundings(NamedTuple):
-    """The arrays beside the tokens; keys (T) are the memory (M) and the tokens (S).
+    """The arrays next to the tokens; keys (T) are the memory (M) and the tokens (S).
 
     Attributes:
       distances: [S + T, D], the sinusoids of T, T - 1, ..., 1 - S.
@@ -50,9 +50,8 @@ def sinusoids(distances: jax.Array, width: int) -> jax.Array:
 def by_distance(scores: jax.Array, keys: int) -> jax.Array:
     """Scores of S queries with the distances T, ..., 1 - S -> their scores with T keys.
 
-    Row i is shifted so that column j has the distance T - S + i - j: [..., S, S + T] ->
-    [..., S, T]. A row of the result begins S - i columns further in its row of the argument, which
-    a change of shape does.
+    [..., S, S + T] -> [..., S, T]: column j of row i has the distance T - S + i - j. A row of the
+    result begins S - i columns further in its row of the argument, which a change of shape does.
     """
     *batch, queries, distances = scores.shape
     moved = scores.reshape(*batch, distances, queries)[..., 1:, :]
