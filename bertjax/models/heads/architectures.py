@@ -31,7 +31,6 @@ class Architecture(NamedTuple):
     """A model of one of `bertjax.models.encoders.kinds`.
 
     Attributes:
-      kind: the kind.
       build: (spec, number of classes) -> module; only classifiers use the number.
       axes: the shape of its inputs, by the letters of `bertjax.base.axes`.
       heads: the kind of which it has the heads; "": it is a kind of the families.
@@ -66,10 +65,7 @@ class Architecture(NamedTuple):
         return text_inputs(spec, **sizes) | more
 
     def parts(self, spec: EncoderSpec, bilstm: BiLstm | None = None) -> tuple[str, ...]:
-        """The top-level names of its parameters.
-
-        A BiLSTM replaces every head but the output layer.
-        """
+        """The top-level names of its parameters; a BiLSTM replaces all but the output layer."""
         heads = self.instead or (*family_of(spec).heads[self.heads or self.kind], *self.more)
         if bilstm:
             heads = (tasks.BILSTM, *(part for part in heads if part in tasks.OUTPUT_LAYERS))
@@ -119,11 +115,7 @@ ARCHITECTURES = {
 
 
 def text_inputs(spec: EncoderSpec, **sizes: int) -> dict[str, jax.ShapeDtypeStruct]:
-    """The shapes and dtypes of the inputs of an encoder.
-
-    Args:
-      sizes: the sizes of the dimensions B, S, or for choices B, C, S, in this order.
-    """
+    """The shapes and dtypes of an encoder's inputs, for the sizes B, S, or B, C, S, in order."""
     shape = tuple(sizes.values())
     return {
         name: jax.ShapeDtypeStruct(

@@ -23,12 +23,9 @@ _MIXES = {MIX: 1, MIX_TWICE: 2}
 
 
 class BiLstm(nn.Module):
-    """Layers in both directions: [B, W, D] -> [B, W, 2 H], forward beside backward, in float32.
+    """Layers in both directions: [B, W, D] -> [B, W, 2 H], forward next to backward, in float32.
 
-    Attributes:
-      hidden: H, the width of each direction.
-      depth: how many layers.
-      dropout: the probability of dropping an element of a layer's input.
+    `hidden` is H of each direction; `dropout` is of a layer's input.
     """
 
     hidden: int
@@ -51,11 +48,7 @@ class BiLstm(nn.Module):
         return dropout(x, dropout_seed(self), self.dropout)
 
     def flops_per_word(self, width: int) -> float:
-        """Useful operations of a training step for each word: see `EncoderSpec.flops_per_token`.
-
-        Args:
-          width: D.
-        """
+        """For words of that width, as `EncoderSpec.flops_per_token`."""
         inputs = [width] + [2 * self.hidden] * (self.depth - 1)
         return 6.0 * sum(2 * 4 * self.hidden * (size + self.hidden) for size in inputs)
 
@@ -64,14 +57,13 @@ class BiLstmTagger(nn.Module):
     """A class for each word of the feature-based approach (section 5.3): "logits" [B, W, C].
 
     Attributes:
-      num_classes: C.
       combine: how the layers of the activations become one vector: "concat", side by side; or
         "weighted_sum", with learned weights: the softmax of one number for each layer (as in ELMo;
         the paper does not say how they are made); "mix", ELMo's `Mix` of them, as input of the
-        BiLSTM; or "mix_twice", another one beside its output, too.
-      hidden, depth, dropout: see `BiLstm`; dropout is also applied before the output layer.
+        BiLSTM; or "mix_twice", another one next to its output, too.
+      dropout: that of `BiLstm`, and before the output layer.
       mix_dropout: the probability of dropping an element of a mix.
-      crf: whether the tags depend on each other: see `Crf` for its outputs.
+      crf: whether the tags depend on each other.
     """
 
     num_classes: int
@@ -88,9 +80,8 @@ class BiLstmTagger(nn.Module):
     ) -> dict[str, jax.Array]:
         """Reads "activations" [B, W, K, D], of K layers, and "word_mask": see `BiLstm`.
 
-        Returns:
-          "logits", or the outputs of `Crf`. With "label_ids" among the inputs, mixes also give
-          "penalty" [B], everywhere the sum of the squares of their weights' logarithms.
+        Returns "logits", or the outputs of `Crf`. With "label_ids" among the inputs, mixes also
+        give "penalty" [B], everywhere the sum of the squares of their weights' logarithms.
         """
         layers, word_mask = inputs["activations"].astype(jnp.float32), inputs["word_mask"]
         mixes = [Mix(name=f"mix_{number}") for number in range(self.mixes)]
@@ -197,13 +188,7 @@ def _forget_gate_open(key: jax.Array, shape: tuple[int], dtype: jax.typing.DType
 
 
 def _states(gates: jax.Array, mask: jax.Array, recurrent: jax.Array) -> jax.Array:
-    """The states h of one direction, [W, B, H].
-
-    Args:
-      gates: [W, B, 4 H], what the inputs give to the gates i, f, g, o.
-      mask: [W, B, 1]; where it is 0 the state is 0, so that padding before words says nothing.
-      recurrent: [H, 4 H].
-    """
+    """The states h, [W, B, H]; 0 where the mask is, so that padding before words says nothing."""
 
     def step(
         state: tuple[jax.Array, jax.Array], inputs: tuple[jax.Array, jax.Array]

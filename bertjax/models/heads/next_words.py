@@ -42,9 +42,7 @@ def draw_words(key: jax.Array, number: int, size: int) -> DrawnWords:
     count is the probability that it comes before the first word that is left out. So the sum over
     the drawn words of x / count is, on average, exactly the sum of x over all words.
 
-    Args:
-      number: K.
-      size: of the vocabulary. With at most K words, these are all drawn.
+    If the vocabulary has at most `number` words, these are all drawn.
     """
     if number >= size:
         return DrawnWords(jnp.arange(size), jnp.zeros(size))
@@ -56,7 +54,7 @@ def draw_words(key: jax.Array, number: int, size: int) -> DrawnWords:
 
 
 class NextWord(nn.Module):
-    """The loss of the next word, from the vector behind the words before it.
+    """The loss of the next word, from the vector after the words before it.
 
     Words from the spec's `vocab_size` on are predicted as the unknown word.
     """
@@ -65,13 +63,7 @@ class NextWord(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, ids: jax.Array, drawn: DrawnWords | None = None) -> jax.Array:
-        """Nats [B, S].
-
-        Args:
-          x: [B, S, P].
-          ids: int [B, S], the next words.
-          drawn: the words of the softmax, besides the next word itself; None: all.
-        """
+        """x [B, S, P], the next words int [B, S] -> nats [B, S]; `drawn` None: of all words."""
         spec, width = self.spec, x.shape[-1]
         init, rows = nn.initializers.normal(width**-0.5), spec.padded_vocab_size
         kernel = parameter(self, "kernel", (axes.VOCAB, axes.EMBED), (rows, width), init)

@@ -30,7 +30,6 @@ class Readout(nn.Module):
     """The vector of a text: [B, S, D] -> [B, D].
 
     Attributes:
-      row: how it is made.
       last: whether the last token stands for the first one, [CLS]. Left to right, [CLS] sees no
         other token (as in GPT; Radford et al., 2018).
     """

@@ -25,9 +25,8 @@ class PermutationModel(PreTrainingModel):
     ) -> dict[str, jax.Array]:
         """Logits "masked_lm" [B, P, V] of the predicted tokens, and "memory" [B, L, M, D].
 
-        "order", int [B, S], says what is seen: see `bertjax.base.fields.ORDER`. Without it, every
-        token is predicted by the content stream, which sees it: as XLNetLMHeadModel of transformers
-        does, whose permutation is given by its caller.
+        Without "order" int [B, S] (`bertjax.base.fields.ORDER`), every token is predicted by the
+        content stream, which sees it, as in XLNetLMHeadModel of transformers.
         """
         if "order" not in inputs:
             return super().__call__(inputs, deterministic=deterministic)
