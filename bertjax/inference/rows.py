@@ -11,24 +11,14 @@ from bertjax.training.sharding.placement import HostBatch
 
 
 class Rows(Protocol):
-    """N sequences.
-
-    Attributes:
-      lengths: int [N], their tokens.
-    """
+    """N sequences; `lengths` are their tokens, int [N]."""
 
     @property
     def lengths(self) -> np.ndarray:
         """See above."""
 
     def batch(self, numbers: np.ndarray, rows: int, length: int) -> HostBatch:
-        """The arrays of a batch.
-
-        Args:
-          numbers: int [at most `rows`], the numbers of the sequences. Rows after them are padding.
-          rows: B.
-          length: S; no sequence is longer.
-        """
+        """The arrays of B rows of length S, for at most so many sequences; the rest is padding."""
 
 
 class Column(NamedTuple):
@@ -47,11 +37,7 @@ class Column(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """Rows of int32 arrays by name; "input_mask" is added to them. See `Rows`.
-
-    Attributes:
-      columns: the first one has the tokens.
-    """
+    """`Rows` of int32 arrays by name, the tokens first; "input_mask" is added to them."""
 
     columns: Mapping[str, Column]
 

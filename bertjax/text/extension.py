@@ -123,7 +123,7 @@ def _with_lines(tokenizer: Tokenizer, pieces: Sequence[str]) -> Tokenizer:
 def _with_merges(tokenizer: Tokenizer, counts: Counter[str], number: int) -> Tokenizer:
     description = json.loads(tokenizer.vocabulary)
     model = description["model"]
-    # Added tokens behind the pieces would be moved by new pieces, if these had their ids.
+    # Added tokens after the pieces would be moved by new pieces, if these had their ids.
     model["vocab"] = {piece: each for each, piece in enumerate(tokenizer.tokens)}
     for pair in _learn_merges(tokenizer, counts, number):
         model["merges"].append(list(pair))
@@ -193,7 +193,7 @@ def _joined(pieces: Sequence[str], pair: tuple[str, str]) -> list[str]:
 def _with_scores(tokenizer: Tokenizer, counts: Counter[str], number: int) -> Tokenizer:
     description = json.loads(tokenizer.vocabulary)
     pieces = description["model"]["vocab"]
-    # Added tokens behind the pieces would be moved by new pieces, if these had their ids.
+    # Added tokens after the pieces would be moved by new pieces, if these had their ids.
     pieces += [[token, 0.0] for token in tokenizer.tokens[len(pieces) :]]
     total = count_pieces(counts, tokenizer)
     best = choose_words(counts, tokenizer, len(counts))

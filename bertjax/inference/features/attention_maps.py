@@ -15,12 +15,10 @@ from bertjax.models.encoders.registry import make_encoder
 
 
 class AttentionMaps(NamedTuple):
-    """The attention of a model to a text.
+    """The attention of a model to a text: S pieces, with the special tokens around the text.
 
-    Attributes:
-      tokens: S pieces, with the special tokens around the text.
-      maps: float32 [L, N, S, S]: in each layer, for each head, how much a token (third axis)
-        attends to each token (fourth); the sum is 1.
+    `maps` are float32 [L, N, S, S]: in each layer, for each head, how much a token (third axis)
+    attends to each token (fourth); the sum is 1.
     """
 
     tokens: list[str]
@@ -28,11 +26,9 @@ class AttentionMaps(NamedTuple):
 
 
 def attention_maps(pretrained: Pretrained, text: str, most: int) -> AttentionMaps:
-    """The attention of a model to a text.
+    """The attention of a model to a text of at most so many tokens.
 
-    Args:
-      text: "[MASK]" and the like mean the special tokens of a vocabulary that has them.
-      most: the most tokens, so that the maps can be shown.
+    "[MASK]" and the like mean the special tokens of a vocabulary that has them.
 
     Raises:
       InputError: a text of more tokens; or a family whose layers do not record their attention.

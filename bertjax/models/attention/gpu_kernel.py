@@ -422,7 +422,7 @@ def _dot(a: jax.Array, b: jax.Array, contract: tuple[int, int]) -> jax.Array:
 
 
 def _read(ref: Ref, index: Index, size: int, form: _Form, outside: float = 0.0) -> jax.Array:
-    """Block `index` of an array [S, ...]; places behind its end get the value `outside`."""
+    """Block `index` of an array [S, ...]; places after its end get the value `outside`."""
     at, inside = _block(ref, index, size, form)
     return triton.load(at, mask=inside, other=None if inside is None else outside)
 

@@ -64,7 +64,7 @@ def _blocks(qkv: jax.Array, window: int) -> tuple[jax.Array, jax.Array, jax.Arra
 
 
 def _cut(x: jax.Array, before: int, block: int, more: int = 0) -> jax.Array:
-    """[..., S, H] -> [..., k + more, s, H], with `before` zeros before it, and zeros behind."""
+    """[..., S, H] -> [..., k + more, s, H], with `before` zeros before it, and zeros after."""
     length = x.shape[-2]
     count = -(-length // block) + more
     x = jnp.pad(x, [(0, 0)] * (x.ndim - 2) + [(before, count * block - before - length), (0, 0)])

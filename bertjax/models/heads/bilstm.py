@@ -97,7 +97,7 @@ class BiLstmTagger(nn.Module):
         else:
             x = layers.reshape(*layers.shape[:2], -1)
         bilstm = BiLstm(self.hidden, self.depth, self.dropout)
-        nn.share_scope(self, bilstm)  # taggers on disk have its layers beside their output layer
+        nn.share_scope(self, bilstm)  # taggers on disk have its layers next to their output layer
         x = bilstm(x, word_mask, deterministic=deterministic)
         if self.combine == MIX_TWICE:
             beside, more = mixes[1](layers)
@@ -146,7 +146,7 @@ def _weighted(layers: jax.Array, logits: jax.Array) -> jax.Array:
 
 
 class BiLstmLayer(nn.Module):
-    """One layer in both directions: [B, W, D] -> [B, W, 2 H], forward beside backward."""
+    """One layer in both directions: [B, W, D] -> [B, W, 2 H], forward next to backward."""
 
     hidden: int
 

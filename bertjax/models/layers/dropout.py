@@ -89,7 +89,7 @@ dropout.defvjp(_forward, _backward)
 
 
 def dropout_seed(module: nn.Module) -> jax.Array:
-    """A fresh uint32 seed from the module's "dropout" stream."""
+    """A new uint32 seed from the module's "dropout" stream."""
     return jax.random.bits(module.make_rng("dropout"), (), jnp.uint32)
 
 
