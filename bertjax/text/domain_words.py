@@ -69,8 +69,8 @@ def choose_words(counts: Counter[str], tokenizer: Tokenizer, number: int) -> lis
     """Chooses the words that save the most pieces if they become pieces themselves, best first.
 
     A word of k > 1 pieces saves k - 1 pieces at each occurrence; equal words are in alphabetical
-    order. It chooses only words that consist of letters, with their marks, and occur at least three
-    times, so the result may be shorter than `number`.
+    order. Only words of letters, with their marks, that occur at least three times are chosen, so
+    there may be fewer than `number`.
     """
     words = [w for w, count in counts.items() if count >= MIN_OCCURRENCES and _is_letters(w)]
     saved = {

@@ -7,8 +7,6 @@ wordpiece  the frequent characters that it lacks, then the words that save the m
 bpe        further merges, of the most frequent pair of pieces at a time, as BPE is learned.
 unigram    the words that save the most pieces, each with the logarithm of its share of all pieces
            as its score, if it is then more probable than its old pieces together.
-
-A piece that the vocabulary has already is never added again.
 """
 
 import heapq
@@ -61,12 +59,9 @@ def check_extensible(tokenizer: Tokenizer, origin: str) -> None:
 def extended(
     tokenizer: Tokenizer, texts: Sequence[str], counts: Counter[str], number: int
 ) -> Tokenizer:
-    """The tokenizer with pieces of a text behind its own.
+    """The tokenizer with at most `number` pieces of a text after its own.
 
-    Args:
-      texts: the text.
-      counts: the words of `texts` (`count_words`).
-      number: how many pieces to add; if the text has fewer, fewer are added.
+    `counts` are those of `count_words`. If the text has fewer pieces, fewer are added.
     """
     if tokenizer.kind == WORDPIECE:
         limit = int(number * _CHARACTERS)
@@ -79,7 +74,7 @@ def extended(
 
 
 def extends(new: Tokenizer, old: Tokenizer) -> bool:
-    """Whether a vocabulary is an old one, perhaps with more pieces behind those.
+    """Whether a vocabulary is an old one, perhaps with more pieces after those.
 
     Then an id of the old one means the same in both. Its [unusedN] places may have other pieces.
     """

@@ -26,7 +26,7 @@ def fitting(
 def kept_lengths(lengths: list[int], room: int) -> list[int]:
     """How many tokens of one or two texts fit, if the longer text is cut at its end first.
 
-    It follows `_truncate_seq_pair` in google-research/bert `run_classifier.py`.
+    As `_truncate_seq_pair` in google-research/bert `run_classifier.py`.
     """
     kept = list(lengths)
     while sum(kept) > room:
