@@ -96,10 +96,7 @@ def up_to(longest: int, lengths: Iterable[int]) -> tuple[int, ...]:
 def in_order_of_length(
     lengths: np.ndarray, buckets: tuple[int, ...], rows: Callable[[int], int]
 ) -> Iterator[tuple[np.ndarray, int]]:
-    """Cuts sequences into batches, the longest first; yields (numbers of sequences, bucket).
-
-    `rows` gives the most sequences of a batch in a bucket.
-    """
+    """Cuts sequences into batches, the longest first; yields (numbers of sequences, bucket)."""
     order = np.argsort(-lengths, kind="stable")
     while len(order):
         bucket = fitting(buckets, int(lengths[order[0]]))

@@ -22,17 +22,11 @@ class Rows(Protocol):
 
 
 class Column(NamedTuple):
-    """One array of the batches.
+    """One array of the batches."""
 
-    Attributes:
-      values: of each sequence, a list or an array.
-      empty: what pads them.
-      width: the second axis of the array; None: the length of the batch.
-    """
-
-    values: Sequence[Any]
-    empty: int = 0
-    width: int | None = None
+    values: Sequence[Any]  # of each sequence, a list or an array
+    empty: int = 0  # what pads them
+    width: int | None = None  # of the second axis; None: the length of the batch
 
 
 @dataclasses.dataclass(frozen=True)

@@ -36,12 +36,7 @@ _DECODER = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True,
 
 
 class ByteLevelBPE(LibraryPieces):
-    """A byte-level BPE; see `LibraryPieces`.
-
-    Attributes:
-      readable: the text of each piece; what is not printable is escaped, as in "\\n" or "\\xf0".
-      continues_word: bool [vocabulary], True for a piece that may continue a word.
-    """
+    """A byte-level BPE; what is not printable in `readable` is escaped."""
 
     MODEL = BPE_MODEL
     keeps_spaces = True
@@ -98,7 +93,7 @@ class ByteLevelBPE(LibraryPieces):
         return plain, description["pre_tokenizer"], _DECODER
 
     def _spans(self, text: str, offsets: np.ndarray) -> np.ndarray:
-        """If several characters become one, the library gives the first's span, this all of them."""
+        """The library's spans, but with all of several characters that become one."""
         starts, ends = np.maximum.accumulate(offsets, axis=0).T
         following = np.searchsorted(starts, starts, side="right")  # the piece of the next character
         ends = np.maximum(ends, np.append(starts, len(text))[following])

@@ -44,10 +44,7 @@ def library_of(tokenizer: Tokenizer) -> "Library":
 
 
 def count_words(texts: Iterable[str], tokenizer: Tokenizer) -> Counter[str]:
-    """Counts the words of `texts`, which are normalized and split as the tokenizer does it.
-
-    Words of a tokenizer that keeps spaces have the space before them.
-    """
+    """Counts words as the tokenizer has them, with the space before them if it keeps spaces."""
     library = library_of(tokenizer)
     # A newline or a space always ends a word. Each distinct string between them is split only once.
     strings = Counter[str]()

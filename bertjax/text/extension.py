@@ -59,10 +59,7 @@ def check_extensible(tokenizer: Tokenizer, origin: str) -> None:
 def extended(
     tokenizer: Tokenizer, texts: Sequence[str], counts: Counter[str], number: int
 ) -> Tokenizer:
-    """The tokenizer with at most `number` pieces of a text after its own.
-
-    `counts` are those of `count_words`. If the text has fewer pieces, fewer are added.
-    """
+    """The tokenizer with at most `number` more pieces, from a text that has those `counts`."""
     if tokenizer.kind == WORDPIECE:
         limit = int(number * _CHARACTERS)
         characters = missing_characters(texts, library_of(tokenizer), tokenizer.tokens, limit)

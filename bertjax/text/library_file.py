@@ -189,10 +189,7 @@ def _has(data: bytes, kind: Any) -> bool:
 
 
 def merges_of(model: Mapping[str, Any], origin: str) -> list[list[str]]:
-    """The two pieces of each merge of a BPE, which older files write as one text.
-
-    Raises InputError for a merge of another number of pieces.
-    """
+    """The two pieces of each merge of a BPE, which older files write as one text."""
     found = []
     for number, merge in enumerate(model["merges"]):
         parts = merge.split(" ") if isinstance(merge, str) else merge
@@ -217,10 +214,7 @@ def steps_of(description: dict[str, Any], part: str) -> list[dict[str, Any]]:
 
 
 def refuse_others(found: Mapping[str, tuple[Any, tuple]], kind: str, origin: str) -> None:
-    """Raises InputError for a file with a value for which bertjax cannot give the ids.
-
-    `found` is: place in the file -> (its value, the values that bertjax reads).
-    """
+    """Raises InputError for a value that is not read: place in the file -> (value, those read)."""
     for place, (value, known) in found.items():
         if value not in known:
             raise InputError(
@@ -289,8 +283,7 @@ def _tokens(ids: dict[str, int], description: dict[str, Any], origin: str) -> li
 def template_of(description: dict[str, Any], ids: dict[str, int], origin: str) -> Template | None:
     """The special tokens that the file puts around texts; None if it puts none there.
 
-    `ids` are those of its pieces. Raises InputError if it puts them in other places than a
-    `Template`, or under other ids.
+    Raises InputError if it puts them in other places than a `Template`, or under other ids.
     """
     steps = steps_of(description, "post_processor")
     # ByteLevel changes offsets only.

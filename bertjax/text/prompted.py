@@ -10,7 +10,7 @@ from bertjax.text.tokenizer import Tokenizer
 
 
 class PromptedText(NamedTuple):
-    """A text in the model's form, int32 [S] each; 1 are the tokens that count for the vectors."""
+    """A text in the model's form, int32 [S] each; `counted` is 1 on what makes its vectors."""
 
     ids: np.ndarray
     token_types: np.ndarray
@@ -28,8 +28,8 @@ def prompted(
     """The tokens of each text, with the prompt before it.
 
     The prompt and the text are one string. If the prompt does not count, neither do as many tokens
-    at the beginning as the prompt alone has, with the special tokens before it. The end of a text
-    is cut after `max_length` tokens, with special tokens.
+    at the beginning as the prompt alone has, with the special tokens before it. A text loses the
+    tokens after `max_length`, special tokens counted.
 
     Raises:
       InputError: no room for the special tokens, or for a text after the prompt; half a surrogate

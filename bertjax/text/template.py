@@ -93,8 +93,7 @@ class Template:
     ) -> Places:
         """Writes the special tokens of R sequences, and returns where their texts belong.
 
-        They begin at `begin`, int64 [R], of `ids`, int32 [N]; the lengths of the texts are int64
-        [R].
+        `ids` are int32 [N]; `begin` and the lengths of the texts are int64 [R].
         """
 
         def put(special: tuple[int, ...], places: np.ndarray) -> np.ndarray:

@@ -347,8 +347,8 @@ class Tokenizer:
         The places are int32 [N, 2]: the characters [start, end) of the text that each of the N
         pieces was made of, without white space around them. Both columns ascend. Characters that
         the vocabulary's rules remove belong to no piece, except accents, which belong to the piece
-        of their letter. If one character becomes several pieces ("½" becomes "1", "⁄", "2"; or its
-        bytes), either all of them have its span, or one has it and the others are empty
+        of their letter. If one character becomes several pieces ("\u00bd" becomes "1", "\u2044",
+        "2"; or its bytes), either all of them have its span, or one has it and the others are empty
         (start = end).
 
         Raises:

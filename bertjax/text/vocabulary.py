@@ -100,10 +100,9 @@ def _frequent_characters(texts: Iterable[str], normalizer: "Normalizer") -> list
 def missing_characters(
     texts: Iterable[str], library: "Library", tokens: Sequence[str], limit: int
 ) -> list[str]:
-    """The WordPiece pieces of a text's characters that a vocabulary lacks, frequent ones first.
+    """At most `limit` pieces of a text's characters that a WordPiece lacks, frequent ones first.
 
-    A character has one piece for the start of a word, and one for the rest if it stands there. The
-    library has BERT's normalization and words; `limit` is the most pieces.
+    A character has one piece for the start of a word, and one for the rest if it stands there.
     """
     known = set(tokens)
     frequent = _frequent_characters(texts, library.normalizer)

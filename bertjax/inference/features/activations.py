@@ -81,8 +81,7 @@ def compute(folder: Path, name: str, encoded: EncodedWords, extractor: Extractor
     """The activations of every word, float16 [layers, words, D], mapped from `folder`.
 
     A finished file is not computed again, and an interrupted computation is resumed. All hosts of a
-    job compute; the first one writes. The windows of `encoded` give the words context; the
-    extractor is that of `all_layers` for windows of their length.
+    job compute; the first one writes. The extractor is `all_layers` for the length of the windows.
 
     Raises:
       InputError: the disk is full, another process is using the folder, or the file is damaged.
@@ -158,10 +157,7 @@ def _fill(final: Path, encoded: EncodedWords, extractor: Extractor) -> str:
 
 
 def allocate(path: Path, shape: tuple[int, ...]) -> None:
-    """Writes a .npy file of float16 zeros: a mapped file itself cannot report a full disk.
-
-    Raises InputError if the disk has no room for it.
-    """
+    """Writes a .npy of float16 zeros, or raises InputError: a mapped file reports no full disk."""
     with named(path):
         np.lib.format.open_memmap(path, "w+", np.float16, shape)
     with open(path, "r+b") as file:

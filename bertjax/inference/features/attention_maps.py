@@ -15,14 +15,10 @@ from bertjax.models.encoders.registry import make_encoder
 
 
 class AttentionMaps(NamedTuple):
-    """The attention of a model to a text: S pieces, with the special tokens around the text.
-
-    `maps` are float32 [L, N, S, S]: in each layer, for each head, how much a token (third axis)
-    attends to each token (fourth); the sum is 1.
-    """
+    """The attention of a model to a text of S pieces, with its special tokens."""
 
     tokens: list[str]
-    maps: np.ndarray
+    maps: np.ndarray  # float32 [L, N, S, S]: how much a token attends to each (last axis)
 
 
 def attention_maps(pretrained: Pretrained, text: str, most: int) -> AttentionMaps:

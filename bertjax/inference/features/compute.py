@@ -69,10 +69,7 @@ class Options:
     streams: int = 0
 
     def of_model(self, embedding: Embedding | None) -> Self:
-        """These options, where None becomes what the model's own vectors of passages have.
-
-        Only dense vectors are among the features.
-        """
+        """These options; where None, those of the model's own (dense) vectors of passages."""
         if not embedding or embedding.kind != DENSE:
             return self
         own: dict[str, Any] = {"features": embedding.pooling}

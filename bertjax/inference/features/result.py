@@ -58,10 +58,10 @@ class Parts:
     @classmethod
     @contextlib.contextmanager
     def open(cls, output: Path, count: int, plan: Mapping[str, Any]) -> Iterator["Parts"]:
-        """Opens the folder, and locks it for this process while the block runs.
+        """Opens the folder, and locks it while the block runs.
 
         `plan` has all settings that determine the result, as JSON. Raises InputError if the folder
-        has parts of another plan, or another process is using it.
+        is in use, or has parts of another plan.
         """
         parts = cls(output, count, plan)
         with exclusive(parts._folder):
@@ -97,10 +97,7 @@ class Parts:
     def write(
         self, number: int, vectors: Sequence[np.ndarray], tokens: Sequence[list[str]] | None
     ) -> None:
-        """Writes one part, atomically: of each text float32 [its vectors, W], and their tokens.
-
-        `tokens` is None if each text has one vector.
-        """
+        """Writes one part, atomically: of each text float32 [its vectors, W], and their tokens."""
         import pyarrow as arrow
 
         table = _table(vectors, tokens)

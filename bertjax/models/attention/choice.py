@@ -99,10 +99,7 @@ def taken(name: str, call: Call) -> Way:
 
 
 def for_documents(name: str, tokens: float, rate: float) -> str:
-    """The name for packed documents of so many tokens in the mean.
-
-    Where they are short, rows may have more than the kernels of libraries take.
-    """
+    """The name for packed documents of that mean length; short ones are too many for libraries."""
     short = tokens < 2 * TOKENS_OF_DOCUMENT  # rows differ
     if name != AUTO or not short or this_device().platform != "cuda":
         return name

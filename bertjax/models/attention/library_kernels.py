@@ -30,15 +30,11 @@ Attend = Callable[[jax.Array, jax.Array, jax.Array, Mask], jax.Array]
 
 
 class FlashAttention(NamedTuple):
-    """The library of FlashAttention.
+    """The library of FlashAttention."""
 
-    Attributes:
-      attend: (query, key, value [T, H, D], starts [M + 1], longest, causal, window).
-      serves: whether it has kernels for a compute capability, such as 90.
-    """
-
+    # (query, key, value [T, H, D], starts [M + 1], longest, causal, window)
     attend: Callable[..., jax.Array]
-    serves: Callable[[int], bool]
+    serves: Callable[[int], bool]  # whether it has kernels for a compute capability, such as 90
 
 
 @functools.cache

@@ -23,14 +23,11 @@ _MIXES = {MIX: 1, MIX_TWICE: 2}
 
 
 class BiLstm(nn.Module):
-    """Layers in both directions: [B, W, D] -> [B, W, 2 H], forward next to backward, in float32.
+    """Both directions: [B, W, D] -> [B, W, 2 H], forward next to backward, float32."""
 
-    `hidden` is H of each direction; `dropout` is of a layer's input.
-    """
-
-    hidden: int
+    hidden: int  # H
     depth: int
-    dropout: float
+    dropout: float  # of a layer's input
 
     @nn.compact
     def __call__(self, x: jax.Array, word_mask: jax.Array, *, deterministic: bool) -> jax.Array:

@@ -120,15 +120,11 @@ assert {name for names in _SIMILARITIES.values() for name in names} == set(SIMIL
 
 
 class VectorModel(nn.Module):
-    """An encoder and the vectors of its texts.
-
-    Attributes:
-      scale: where a learned factor of all similarities begins; 0: there is none.
-    """
+    """An encoder and the vectors of its texts."""
 
     spec: EncoderSpec
     embedding: Embedding
-    scale: float = 0.0
+    scale: float = 0.0  # where a learned factor of all similarities begins; 0: there is none
 
     def setup(self) -> None:
         spec = self.spec

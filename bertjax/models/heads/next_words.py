@@ -21,15 +21,10 @@ from bertjax.models.layers.dropout import Dropout
 
 
 class DrawnWords(NamedTuple):
-    """K words, each at most once.
+    """K words, each at most once."""
 
-    Attributes:
-      drawn: int32 [K], their ids.
-      log_count: float32 [K], the logarithm of the expected count of each among such draws.
-    """
-
-    drawn: jax.Array
-    log_count: jax.Array
+    drawn: jax.Array  # int32 [K], their ids
+    log_count: jax.Array  # float32 [K], of the expected count of each among such draws
 
 
 def draw_words(key: jax.Array, number: int, size: int) -> DrawnWords:
@@ -54,10 +49,7 @@ def draw_words(key: jax.Array, number: int, size: int) -> DrawnWords:
 
 
 class NextWord(nn.Module):
-    """The loss of the next word, from the vector after the words before it.
-
-    Words from the spec's `vocab_size` on are predicted as the unknown word.
-    """
+    """The loss of the next word; the words from `vocab_size` on are the unknown word."""
 
     spec: EncoderSpec
 

@@ -9,16 +9,11 @@ from bertjax.models.heads.pretraining import PreTrainingModel
 
 
 class PermutationModel(PreTrainingModel):
-    """An encoder of two streams with the masked-LM head.
-
-    Attributes:
-      reuse: so many of the first tokens of a row are remembered in the next batch.
-      memory: how many tokens are remembered, of this row and before it; 0: none.
-    """
+    """An encoder of two streams with the masked-LM head."""
 
     next_sentence: bool = False
-    reuse: int = 0
-    memory: int = 0
+    reuse: int = 0  # so many of the first tokens of a row are remembered in the next batch
+    memory: int = 0  # how many tokens are remembered, of this row and before it; 0: none
 
     def __call__(
         self, inputs: Mapping[str, jax.Array], *, deterministic: bool

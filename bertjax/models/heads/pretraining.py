@@ -26,14 +26,10 @@ def piece_logits(
 
 
 class PreTrainingModel(nn.Module):
-    """An encoder with the heads of BERT's section 3.1.
-
-    Attributes:
-      next_sentence: whether it has the pooler and the next-sentence head (Table 5).
-    """
+    """An encoder with the heads of BERT's section 3.1."""
 
     spec: EncoderSpec
-    next_sentence: bool = True
+    next_sentence: bool = True  # it has the pooler and the next-sentence head (Table 5)
 
     def setup(self) -> None:
         spec = self.spec

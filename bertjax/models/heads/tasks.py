@@ -82,9 +82,8 @@ class _Model(nn.Module):
 class SequenceClassifier(_Model):
     """One text or a pair of them, into classes or a number: "logits" [B, C] (Figure 4a, b).
 
-    Attributes:
-      predicts_next: whether it also gives "next" [B, S, V], the logits of the token after each;
-        only for families whose decoder has no parameters of its own.
+    With `predicts_next` also "next" [B, S, V], the logits of the token after each, in families
+    whose decoder has no parameters of its own.
     """
 
     kind: str = kinds.SEQUENCE_CLASSIFICATION

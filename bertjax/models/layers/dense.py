@@ -43,15 +43,10 @@ def parameter(
 
 
 class Precision(NamedTuple):
-    """The dtypes of a product; its parameters are always float32.
+    """The dtypes of a product; its parameters are always float32."""
 
-    Attributes:
-      compute: the dtype of the factors and of the result.
-      gradient: the dtype in which the kernel's gradient is summed over devices.
-    """
-
-    compute: str = "float32"
-    gradient: str = "float32"
+    compute: str = "float32"  # of the factors and of the result
+    gradient: str = "float32"  # in which the kernel's gradient is summed over devices
 
     @property
     def gathered_as(self) -> str:

@@ -67,20 +67,12 @@ def as_columns(row: jax.Array) -> jax.Array:
 
 
 class Queries(NamedTuple):
-    """A block of queries.
+    """A block of queries."""
 
-    Attributes:
-      place: its first position.
-      all_heads: [C, 128], multiplied by 1 / sqrt(H), and rotated if positions are; then in units of
-        log(2), too.
-      of_heads: the same for each head, with zeros in the lanes of the others.
-      codes: int [1, C].
-    """
-
-    place: Index
-    all_heads: jax.Array
-    of_heads: list[jax.Array]
-    codes: jax.Array
+    place: Index  # its first position
+    all_heads: jax.Array  # [C, 128], times 1 / sqrt(H); if rotated, in units of log(2), too
+    of_heads: list[jax.Array]  # with zeros in the lanes of the others
+    codes: jax.Array  # int [1, C]
 
 
 def block_of_queries(
@@ -146,10 +138,7 @@ def _quarter_turn(form: Form, dtype: jax.typing.DTypeLike) -> jax.Array:
 
 
 def visible(codes: Ref, prepared: Ref, first_key: Index, queries: Queries, form: Form) -> jax.Array:
-    """Bool [K, C]: whether a query of a block sees a key: those with its own code.
-
-    If blocks of keys are unaligned, `prepared` has the columns of all keys' codes.
-    """
+    """Bool [K, C]: whether a query of a block sees a key: those with its own code."""
     there = pl.ds(first_key, form.keys)
     columns = prepared[there] if form.unaligned else as_columns(codes[0, :1, there])
     of_keys = jnp.concatenate([columns] * (form.queries // LANES), 1)

@@ -16,18 +16,12 @@ BLOCK = 512  # the keys of a block, and the queries of a step, where it divides 
 
 
 class Dropout(NamedTuple):
-    """The rule by which attention probabilities are dropped.
-
-    Attributes:
-      bits: the random bits of a decision, 32 or 16.
-      paired: whether the heads of a group begin with an even number, so that two share 32 bits.
-      stride: S without padding, by which the pairs of positions are numbered.
-    """
+    """The rule by which attention probabilities are dropped."""
 
     rate: float
-    bits: int
-    paired: bool
-    stride: int
+    bits: int  # of a decision, 32 or 16
+    paired: bool  # the heads of a group begin with an even number, so that two share 32 bits
+    stride: int  # S without padding, by which the pairs of positions are numbered
 
 
 class Form(NamedTuple):

@@ -26,10 +26,7 @@ class XlnetSpec(
             raise ValueError(f"hidden_size={self.hidden_size}: must be even")
 
     def flops_per_token(self, length: int, predicted: int, context: float | None = None) -> float:
-        """As in `EncoderSpec`; scores are of contents and of distances.
-
-        The products of the distances with their kernel are made once for a batch, and do not count.
-        """
+        """Scores of contents and distances; the distances' product, one a batch, is left out."""
         seen = length if context is None else context
         distances = 6.0 * self.num_hidden_layers * self.hidden_size * seen
         return super().flops_per_token(length, predicted, context) + distances
