@@ -29,21 +29,14 @@ class Places(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Template:
-    """The sequences before A after, and before A between B after.
-
-    Attributes:
-      before, between, after: ids of special tokens.
-      second_type: the token type of B, and of `after` if there is a B; other tokens have type 0.
-      last_type: the token type of the last special token, if it differs.
-      between_type: the token type of `between`.
-    """
+    """The sequences before A after, and before A between B after."""
 
     before: tuple[int, ...] = ()
     between: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
-    second_type: int = 1
-    last_type: int | None = None
-    between_type: int = 0
+    second_type: int = 1  # of B, and of `after` if there is a B; other tokens have type 0
+    last_type: int | None = None  # of the last special token, if it differs
+    between_type: int = 0  # of `between`
 
     @classmethod
     def usual(cls, roles: Mapping[str, int]) -> Self:

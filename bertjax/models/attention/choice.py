@@ -30,41 +30,25 @@ _EXACT = re.compile(r"--xla_gpu_(deterministic_ops|exclude_nondeterministic_ops)
 
 
 class Device(NamedTuple):
-    """What the choice reads of a device.
+    """What the choice reads of a device."""
 
-    Attributes:
-      platform: "cuda" is a GPU of NVIDIA; others have JAX's names.
-      capability: 10 x the compute capability of a GPU, such as 90 for an H100; else 0.
-      flash: whether FlashAttention has kernels for the GPU.
-      cudnn_packed: whether JAX lends cuDNN's attention within packed documents.
-      exact: whether XLA's flags ask for programs that give the same bits each time.
-    """
-
-    platform: str
-    capability: int = 0
-    flash: bool = False
-    cudnn_packed: bool = False
-    exact: bool = False
+    platform: str  # "cuda" is a GPU of NVIDIA; others have the names of JAX
+    capability: int = 0  # 10 x the compute capability of a GPU, such as 90 for an H100; else 0
+    flash: bool = False  # FlashAttention has kernels for the GPU
+    cudnn_packed: bool = False  # JAX lends cuDNN's attention within packed documents
+    exact: bool = False  # XLA's flags ask for programs that give the same bits each time
 
 
 class Call(NamedTuple):
-    """What the choice reads of a call of self-attention.
+    """What the choice reads of a call of self-attention."""
 
-    Attributes:
-      length: S; not an int in a program that is exported for any length.
-      width: H.
-      rate: the probability of dropping an attention probability in training.
-      dropping: whether this call drops.
-      mask_of_keys: whether `Mask.keys` is [B, S].
-    """
-
-    length: int
-    width: int
+    length: int  # S; not an int in a program that is exported for any length
+    width: int  # H
     dtype: jax.typing.DTypeLike
     pattern: Pattern = Pattern()
-    rate: float = 0.0
-    dropping: bool = True
-    mask_of_keys: bool = True
+    rate: float = 0.0  # the probability of dropping an attention probability in training
+    dropping: bool = True  # whether this call drops
+    mask_of_keys: bool = True  # whether `Mask.keys` is [B, S]
 
 
 class Way(NamedTuple):

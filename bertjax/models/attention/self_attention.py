@@ -27,27 +27,20 @@ class SelfAttention(nn.Module):
 
     If keys and values have fewer heads than queries (grouped-query attention, arXiv 2305.13245),
     queries have a product of their own.
-
-    Attributes:
-      heads, head_width: N and H.
-      implementation: one of `bertjax.models.attention.choice.NAMES`.
-      rate, dropout_bits: as in `bertjax.models.attention.contract.Drop`.
-      remat: whether the backward pass computes the scores again.
-      key_value_heads: K, which divides N; 0: as many as N.
     """
 
-    heads: int
-    head_width: int
+    heads: int  # N
+    head_width: int  # H
     pattern: Pattern
-    implementation: str
+    implementation: str  # one of `choice.NAMES`
     rate: float
     qkv_init: nn.initializers.Initializer
     output_init: nn.initializers.Initializer
     precision: Precision
     use_bias: bool = True
     dropout_bits: int = 32
-    remat: bool = False
-    key_value_heads: int = 0
+    remat: bool = False  # the backward pass computes the scores again
+    key_value_heads: int = 0  # K, which divides N; 0: as many as N
 
     @nn.compact
     def __call__(

@@ -110,22 +110,14 @@ class EncoderSpec(Protocol):
 
 
 class ReadoutRow(NamedTuple):
-    """How the states of a text's tokens become the one vector that a head reads.
+    """How the states of a text's tokens become the one vector that a head reads."""
 
-    Attributes:
-      part: the name of its part of the parameters; it has none without an activation.
-      act: the activation after a dense layer, "hidden_act" for that of the spec; "": neither.
-      dropout: whether there is dropout before the layer.
-      norm: whether there is a norm after the activation.
-      last: whether it is always the last token that is read.
-    """
-
-    part: str
-    act: str = ""
-    dropout: bool = False
+    part: str  # of the parameters; it has none without an activation
+    act: str = ""  # after a dense layer; "hidden_act": that of the spec; "": neither
+    dropout: bool = False  # before the layer
     use_bias: bool = True
-    norm: bool = False
-    last: bool = False
+    norm: bool = False  # after the activation
+    last: bool = False  # it is always the last token that is read
 
 
 class EncoderFamily(NamedTuple):

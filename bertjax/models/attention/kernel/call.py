@@ -14,21 +14,13 @@ _SHORT = 16_384  # up to so many keys, half of the 128 MiB of VMEM will do, and 
 
 
 class Given(NamedTuple):
-    """The arguments of both kernels.
+    """The arguments of both kernels."""
 
-    Attributes:
-      arrays: `q` and `kv`, or one array for both.
-      codes: int32 [B, 2, T], the code of each position as a key and as a query (`blocks.visible`).
-      bits: uint32 [B], `bertjax.models.layers.dropout.row_bits` of these rows.
-      first: int32 [2], the number of the first of these heads, and of the first of these queries.
-      table: float32 [T, 128] (`blocks.rotated`), or None.
-    """
-
-    arrays: tuple[jax.Array, ...]
-    codes: jax.Array
-    bits: jax.Array
-    first: jax.Array
-    table: jax.Array | None
+    arrays: tuple[jax.Array, ...]  # `q` and `kv`, or one array for both
+    codes: jax.Array  # int32 [B, 2, T], of each position as a key and as a query (`blocks.visible`)
+    bits: jax.Array  # uint32 [B], `dropout.row_bits` of these rows
+    first: jax.Array  # int32 [2], the number of the first of these heads, and of these queries
+    table: jax.Array | None  # float32 [T, 128] (`blocks.rotated`)
 
     @property
     def q(self) -> jax.Array:

@@ -27,25 +27,18 @@ class Dropout(NamedTuple):
 class Form(NamedTuple):
     """A kernel's sizes and rules.
 
-    Attributes:
-      length: T, the keys of a sequence, a multiple of 128.
-      width: H, which divides 128.
-      step: R, the queries of one step of the grid.
-      queries: C, the queries of a block; it divides R.
-      keys: K, the keys of a block.
-      streamed: whether a block of queries is multiplied with one block of keys after another,
-        which its bounds name; else with one block: all keys, or those of the window.
-      rotary: whether queries and keys are rotated.
+    If `streamed`, a block of queries is multiplied with one block of keys after another, which its
+    bounds name; else with one block: all keys, or those of the window.
     """
 
-    length: int
-    width: int
-    step: int
-    queries: int
-    keys: int
+    length: int  # T, the keys of a sequence, a multiple of 128
+    width: int  # H, which divides 128
+    step: int  # R, the queries of one step of the grid
+    queries: int  # C, the queries of a block; it divides R
+    keys: int  # K, the keys of a block
     streamed: bool
     pattern: Pattern
-    rotary: bool
+    rotary: bool  # queries and keys are rotated
     dropout: Dropout
 
     @property

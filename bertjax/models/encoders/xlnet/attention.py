@@ -21,23 +21,14 @@ from bertjax.models.layers.dropout import dropout_seed
 
 
 class Surroundings(NamedTuple):
-    """The arrays next to the tokens; keys (T) are the memory (M) and the tokens (S).
+    """The arrays next to the tokens; keys (T) are the memory (M) and the tokens (S)."""
 
-    Attributes:
-      distances: [S + T, D], the sinusoids of T, T - 1, ..., 1 - S.
-      other_text: bool [B, S, T], whether a key is of another text than a query.
-      seen: bool [B, T], or [B, 1, S, T]: which keys a token sees.
-      segment_ids: int [B, T], the packed document of each key; None: a row is one document.
-      seen_by_targets: bool [B, 1, S, T], which keys the query stream sees.
-      targets: [B, P, S], one-hot: the places of the query stream.
-    """
-
-    distances: jax.Array
-    other_text: jax.Array
-    seen: jax.Array
-    segment_ids: jax.Array | None = None
-    seen_by_targets: jax.Array | None = None
-    targets: jax.Array | None = None
+    distances: jax.Array  # [S + T, D], the sinusoids of T, T - 1, ..., 1 - S
+    other_text: jax.Array  # bool [B, S, T], whether a key is of another text than a query
+    seen: jax.Array  # bool [B, T], or [B, 1, S, T]: which keys a token sees
+    segment_ids: jax.Array | None = None  # int [B, T], the keys' packed documents
+    seen_by_targets: jax.Array | None = None  # bool [B, 1, S, T], by the query stream
+    targets: jax.Array | None = None  # [B, P, S], one-hot: the places of the query stream
 
 
 def sinusoids(distances: jax.Array, width: int) -> jax.Array:
