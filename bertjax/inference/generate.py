@@ -148,7 +148,7 @@ def _write(
 
 
 def nucleus(logits: jax.Array, top_p: jax.Array) -> jax.Array:
-    """The logits [B, V], lowest but for the fewest tokens with at least probability `top_p`."""
+    """The logits [B, V], lowest but for the fewest tokens that have at least `top_p` together."""
     falling = jnp.sort(logits, axis=-1)[:, ::-1]
     probabilities = jax.nn.softmax(falling, axis=-1)
     kept = jnp.cumsum(probabilities, axis=-1) - probabilities < top_p

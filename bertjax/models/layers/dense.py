@@ -97,7 +97,7 @@ add_bias.defvjp(lambda y, bias: (add_bias(y, bias), bias.ndim), _add_bias_backwa
 
 @jax.custom_vjp
 def _gradient_once(y: jax.Array) -> jax.Array:
-    """y. XLA would compute its gradient again for each product that reads it, on a CPU."""
+    """y, whose gradient a CPU stores: two products read it, and XLA would compute it for each."""
     return y
 
 
