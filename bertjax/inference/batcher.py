@@ -21,9 +21,7 @@ class Batcher:
     Each batch is padded to the shortest bucket that holds its longest sequence, so few shapes are
     compiled. The next batch is launched before the results of the previous one are fetched.
 
-    Args:
-      placement: the devices; each computes a share of every batch.
-      batch_tokens: see `bertjax.training.sharding.placement.inference_tokens`.
+    Each device computes a share of every batch.
     """
 
     def __init__(self, placement: Placement, batch_tokens: int | None = None):
@@ -31,12 +29,7 @@ class Batcher:
         self._batch_tokens = inference_tokens(batch_tokens)
 
     def rows(self, tokens: int, examples: int | None = None) -> int:
-        """The rows of a batch that fills all devices.
-
-        Args:
-          tokens: the length of each row, with padding.
-          examples: their number, if a batch shall have no more rows than they need.
-        """
+        """The rows of a batch that fills all devices; fewer if so many `examples` need fewer."""
         devices = self._placement.mesh.size
         rows = max(1, self._batch_tokens // tokens)
         if examples is not None:
@@ -57,10 +50,8 @@ class Batcher:
 
         Args:
           apply: a batch on the devices -> a tree of outputs, whose first axis is the rows.
-          rows: the sequences.
           buckets: the lengths of batches, ascending; the last one holds the longest sequence.
-          size: bucket -> the rows of a batch; None: as many as `rows` says, and no more than the
-            sequences need.
+          size: bucket -> the rows of a batch; None: as `rows`, and no more than the sequences need.
           in_turn: if given, each batch has the next so many sequences.
           progress: counts the sequences.
         """
@@ -105,11 +96,7 @@ def up_to(longest: int, lengths: Iterable[int]) -> tuple[int, ...]:
 def in_order_of_length(
     lengths: np.ndarray, buckets: tuple[int, ...], rows: Callable[[int], int]
 ) -> Iterator[tuple[np.ndarray, int]]:
-    """Cuts sequences into batches, the longest first; yields (numbers of sequences, bucket).
-
-    Args:
-      rows: bucket -> the most sequences of a batch of this length.
-    """
+    """Cuts sequences into batches, the longest first; yields (numbers of sequences, bucket)."""
     order = np.argsort(-lengths, kind="stable")
     while len(order):
         bucket = fitting(buckets, int(lengths[order[0]]))

@@ -39,7 +39,6 @@ def complete(
       temperature: what divides the logits before a token is drawn; 0: the most probable is taken.
       top_p: a token is drawn from the most probable ones that have at least this probability
         together (nucleus sampling, arXiv 1904.09751).
-      seed: of the draws.
 
     Raises:
       InputError: a number does not fit; a model that cannot do it; a text with too many tokens.
@@ -86,7 +85,7 @@ def complete(
         jnp.float32(top_p),
         jax.random.key(seed),
     )
-    starts = begun - [len(ids) for ids in encoded]  # behind the special tokens
+    starts = begun - [len(ids) for ids in encoded]  # after the special tokens
     return [
         row[start:end].tolist()
         for row, start, end in zip(np.asarray(written), starts, np.asarray(ends), strict=True)
@@ -99,27 +98,15 @@ def _write(
     vocabulary_size: int,
     greedy: bool,
     params: Params,
-    given: jax.Array,
-    begun: jax.Array,
-    limits: jax.Array,
+    given: jax.Array,  # int [B, T], the beginnings of the texts, and padding
+    begun: jax.Array,  # int [B], their lengths, at least 1
+    limits: jax.Array,  # int [B], the most tokens of each text
     end_id: jax.Array,
     temperature: jax.Array,
     top_p: jax.Array,
     key: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
-    """Reads the given tokens one by one, and goes on with tokens of its own.
-
-    All rows are at the same place, so that a program is compiled once for texts of all lengths.
-
-    Args:
-      given: int [B, T], the beginnings of the texts, and padding.
-      begun: int [B], their lengths, at least 1.
-      limits: int [B], the most tokens of each text.
-      end_id: the id of the token that ends a text.
-
-    Returns:
-      The tokens, int [B, T], and the length of each text, int [B], without the token at its end.
-    """
+    """Reads the given tokens and goes on: int [B, T], and lengths [B] without the end token."""
 
     def predicted(place: jax.Array, ids: jax.Array, cache: Any) -> tuple[jax.Array, Any]:
         """The token after a place, int [B], and the cache."""
@@ -141,6 +128,7 @@ def _write(
         place, _, ends, done, _ = state
         return (place + 1 < limits.max()) & ~done.all()
 
+    # All rows are at the same place, so that one program serves texts of all lengths.
     def step(state: tuple) -> tuple:
         place, ids, ends, done, cache = state
         token, cache = predicted(place, ids, cache)
@@ -160,11 +148,7 @@ def _write(
 
 
 def nucleus(logits: jax.Array, top_p: jax.Array) -> jax.Array:
-    """The logits [B, V], lowest for tokens that are not among the most probable ones.
-
-    Args:
-      top_p: the kept tokens are the fewest that have at least this probability together.
-    """
+    """The logits [B, V], lowest but for the fewest tokens that have at least `top_p` together."""
     falling = jnp.sort(logits, axis=-1)[:, ::-1]
     probabilities = jax.nn.softmax(falling, axis=-1)
     kept = jnp.cumsum(probabilities, axis=-1) - probabilities < top_p

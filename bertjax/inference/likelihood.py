@@ -54,8 +54,6 @@ def log_likelihoods(
     exactly the same number.
 
     Args:
-      pretrained: the model.
-      texts: N texts.
       masking: "token" or "word": see `MaskedRows`.
       where: the number of a text -> its place, for messages.
       batch_tokens: see `bertjax.training.sharding.placement.inference_tokens`.
@@ -92,12 +90,8 @@ def nats_of_text(pretrained: Pretrained, ids: np.ndarray, stride: int) -> float:
     """The sum of -log p over all tokens of a long text but the first, in nats.
 
     A window of the model's length moves on by `stride` tokens, and those that it shows first are
-    predicted, from all before them in the window.
-
-    Args:
-      pretrained: a model that reads left to right.
-      ids: int [N], the text.
-      stride: a smaller one gives each token more text before it, and takes more time.
+    predicted, from all before them in the window. A smaller stride gives each token more text
+    before it, and takes more time.
 
     Raises:
       InputError: the stride does not fit; the model cannot do it; the result is not finite.

@@ -11,47 +11,27 @@ from bertjax.training.sharding.placement import HostBatch
 
 
 class Rows(Protocol):
-    """N sequences.
-
-    Attributes:
-      lengths: int [N], their tokens.
-    """
+    """N sequences; `lengths` are their tokens, int [N]."""
 
     @property
     def lengths(self) -> np.ndarray:
         """See above."""
 
     def batch(self, numbers: np.ndarray, rows: int, length: int) -> HostBatch:
-        """The arrays of a batch.
-
-        Args:
-          numbers: int [at most `rows`], the numbers of the sequences. Rows after them are padding.
-          rows: B.
-          length: S; no sequence is longer.
-        """
+        """The arrays of B rows of length S, for at most so many sequences; the rest is padding."""
 
 
 class Column(NamedTuple):
-    """One array of the batches.
+    """One array of the batches."""
 
-    Attributes:
-      values: of each sequence, a list or an array.
-      empty: what pads them.
-      width: the second axis of the array; None: the length of the batch.
-    """
-
-    values: Sequence[Any]
-    empty: int = 0
-    width: int | None = None
+    values: Sequence[Any]  # of each sequence, a list or an array
+    empty: int = 0  # what pads them
+    width: int | None = None  # of the second axis; None: the length of the batch
 
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """Rows of int32 arrays by name; "input_mask" is added to them. See `Rows`.
-
-    Attributes:
-      columns: the first one has the tokens.
-    """
+    """`Rows` of int32 arrays by name, the tokens first; "input_mask" is added to them."""
 
     columns: Mapping[str, Column]
 

@@ -19,11 +19,7 @@ MASKINGS = (TOKEN, "word")
 
 
 class SentenceRows(Rows, Protocol):
-    """R rows for N sentences.
-
-    Attributes:
-      sentence: int32 [R], the number of each row's sentence.
-    """
+    """R rows for N sentences; `sentence` is the number of each row's, int32 [R]."""
 
     sentence: np.ndarray
 
@@ -32,15 +28,9 @@ class MaskedRows:
     """A row for each token of each sentence, in which this token is masked.
 
     The probabilities of a sentence's tokens are its pseudo-likelihood (Salazar et al., arXiv
-    1910.14659). Special tokens around a sentence are not masked.
-
-    Args:
-      encoded: the sentences.
-      masking: "token"; or "word": the later tokens of its word are masked with a token, so that a
-        word's end does not give away its beginning (Kauf and Ivanova, arXiv 2305.10588).
-
-    Attributes:
-      lengths, sentence: see `SentenceRows`.
+    1910.14659). Special tokens around a sentence are not masked. With the masking "word", the later
+    tokens of its word are masked with a token, so that a word's end does not give away its
+    beginning (Kauf and Ivanova, arXiv 2305.10588).
 
     Raises:
       InputError: the vocabulary has no [MASK].
@@ -81,12 +71,6 @@ class WholeRows:
 
     Special tokens around a sentence are no targets, but those before it are seen. Without them, the
     first token has nothing before it, and is no target.
-
-    Args:
-      encoded: the sentences.
-
-    Attributes:
-      lengths, sentence: see `SentenceRows`.
     """
 
     def __init__(self, encoded: Encoded, tokenizer: Tokenizer):
@@ -107,16 +91,9 @@ class WholeRows:
 
 
 class Windows:
-    """Windows of one long text, which move on by `stride` tokens.
+    """Windows of S tokens of one long text, int [N], which move on by `stride` tokens.
 
     Those that a window shows first are its targets. The text's first token is none.
-
-    Args:
-      ids: int [N], the text.
-      length: S, the tokens of a window.
-
-    Attributes:
-      lengths: see `Rows`.
     """
 
     def __init__(self, ids: np.ndarray, length: int, stride: int):

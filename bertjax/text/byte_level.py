@@ -36,14 +36,7 @@ _DECODER = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True,
 
 
 class ByteLevelBPE(LibraryPieces):
-    """A byte-level BPE; see `LibraryPieces`.
-
-    Attributes:
-      keeps_spaces: True.
-      readable: the text of each piece; what is not printable is escaped, as in "\\n" or "\\xf0".
-      continues_word: bool [vocabulary], True for a piece that may continue a word.
-      word_links: uint8 [2, vocabulary], see `bertjax.text.tokenizer.Tokenizer`.
-    """
+    """A byte-level BPE; what is not printable in `readable` is escaped."""
 
     MODEL = BPE_MODEL
     keeps_spaces = True
@@ -100,11 +93,7 @@ class ByteLevelBPE(LibraryPieces):
         return plain, description["pre_tokenizer"], _DECODER
 
     def _spans(self, text: str, offsets: np.ndarray) -> np.ndarray:
-        """See `LibraryPieces`.
-
-        If several characters become one, the library gives the span of the first; this adds the
-        others.
-        """
+        """The library's spans, but with all of several characters that become one."""
         starts, ends = np.maximum.accumulate(offsets, axis=0).T
         following = np.searchsorted(starts, starts, side="right")  # the piece of the next character
         ends = np.maximum(ends, np.append(starts, len(text))[following])
@@ -127,10 +116,7 @@ def empty_library(*, cased: bool) -> "Library":
 
 
 def _byte_of_character() -> dict[str, int]:
-    """The byte of each character of the alphabet (openai/gpt-2 `encoder.py`, bytes_to_unicode).
-
-    Printable bytes of Latin-1 are themselves; the others follow, from U+0100 on.
-    """
+    """openai/gpt-2 `encoder.py`, bytes_to_unicode: printable Latin-1; the others from U+0100."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {
@@ -170,11 +156,7 @@ _CONTINUATION = bytes(range(0x80, 0xC0))  # bytes of a character after its first
 
 
 def _links(piece: bytes | None) -> tuple[int, int]:
-    """The classes with which a piece continues a word, and those that may follow in the word.
-
-    Args:
-      piece: its bytes; None for an added token, which is a word of its own.
-    """
+    """The classes with which a piece continues a word, and those that may follow in the word."""
     if piece is None:
         return 0, 0
     if piece == b" ":  # it belongs to the word after it

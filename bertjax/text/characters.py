@@ -29,8 +29,7 @@ class Characters(Tokenizer):
     It has the attributes of `Tokenizer` that readers of such models use. Its vocabulary has no
     pieces: every word can be read.
 
-    Attributes:
-      predicted: the identity of the vocabulary whose words its model predicts; "": of none.
+    `predicted` is the identity of the vocabulary whose words its model predicts; "": of none.
     """
 
     def __init__(self, predicted: str = "") -> None:

@@ -44,10 +44,7 @@ def library_of(tokenizer: Tokenizer) -> "Library":
 
 
 def count_words(texts: Iterable[str], tokenizer: Tokenizer) -> Counter[str]:
-    """Counts the words of `texts`, which are normalized and split as the tokenizer does it.
-
-    Words of a tokenizer that keeps spaces have the space before them.
-    """
+    """Counts words as the tokenizer has them, with the space before them if it keeps spaces."""
     library = library_of(tokenizer)
     # A newline or a space always ends a word. Each distinct string between them is split only once.
     strings = Counter[str]()
@@ -69,8 +66,8 @@ def choose_words(counts: Counter[str], tokenizer: Tokenizer, number: int) -> lis
     """Chooses the words that save the most pieces if they become pieces themselves, best first.
 
     A word of k > 1 pieces saves k - 1 pieces at each occurrence; equal words are in alphabetical
-    order. It chooses only words that consist of letters, with their marks, and occur at least three
-    times, so the result may be shorter than `number`.
+    order. Only words of letters, with their marks, that occur at least three times are chosen, so
+    there may be fewer than `number`.
     """
     words = [w for w, count in counts.items() if count >= MIN_OCCURRENCES and _is_letters(w)]
     saved = {

@@ -7,8 +7,6 @@ wordpiece  the frequent characters that it lacks, then the words that save the m
 bpe        further merges, of the most frequent pair of pieces at a time, as BPE is learned.
 unigram    the words that save the most pieces, each with the logarithm of its share of all pieces
            as its score, if it is then more probable than its old pieces together.
-
-A piece that the vocabulary has already is never added again.
 """
 
 import heapq
@@ -61,13 +59,7 @@ def check_extensible(tokenizer: Tokenizer, origin: str) -> None:
 def extended(
     tokenizer: Tokenizer, texts: Sequence[str], counts: Counter[str], number: int
 ) -> Tokenizer:
-    """The tokenizer with pieces of a text behind its own.
-
-    Args:
-      texts: the text.
-      counts: the words of `texts` (`count_words`).
-      number: how many pieces to add; if the text has fewer, fewer are added.
-    """
+    """The tokenizer with at most `number` more pieces, from a text that has those `counts`."""
     if tokenizer.kind == WORDPIECE:
         limit = int(number * _CHARACTERS)
         characters = missing_characters(texts, library_of(tokenizer), tokenizer.tokens, limit)
@@ -79,7 +71,7 @@ def extended(
 
 
 def extends(new: Tokenizer, old: Tokenizer) -> bool:
-    """Whether a vocabulary is an old one, perhaps with more pieces behind those.
+    """Whether a vocabulary is an old one, perhaps with more pieces after those.
 
     Then an id of the old one means the same in both. Its [unusedN] places may have other pieces.
     """
@@ -123,7 +115,7 @@ def _with_lines(tokenizer: Tokenizer, pieces: Sequence[str]) -> Tokenizer:
 def _with_merges(tokenizer: Tokenizer, counts: Counter[str], number: int) -> Tokenizer:
     description = json.loads(tokenizer.vocabulary)
     model = description["model"]
-    # Added tokens behind the pieces would be moved by new pieces, if these had their ids.
+    # Added tokens after the pieces would be moved by new pieces, if these had their ids.
     model["vocab"] = {piece: each for each, piece in enumerate(tokenizer.tokens)}
     for pair in _learn_merges(tokenizer, counts, number):
         model["merges"].append(list(pair))
@@ -193,7 +185,7 @@ def _joined(pieces: Sequence[str], pair: tuple[str, str]) -> list[str]:
 def _with_scores(tokenizer: Tokenizer, counts: Counter[str], number: int) -> Tokenizer:
     description = json.loads(tokenizer.vocabulary)
     pieces = description["model"]["vocab"]
-    # Added tokens behind the pieces would be moved by new pieces, if these had their ids.
+    # Added tokens after the pieces would be moved by new pieces, if these had their ids.
     pieces += [[token, 0.0] for token in tokenizer.tokens[len(pieces) :]]
     total = count_pieces(counts, tokenizer)
     best = choose_words(counts, tokenizer, len(counts))

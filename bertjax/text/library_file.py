@@ -64,7 +64,6 @@ class LibraryPieces(abc.ABC):
       special: the names of the added tokens that are special tokens.
       roles: the id of each role's special token.
       template: None if the file has none.
-      keeps_spaces, readable, continues_word, word_links: see `bertjax.text.tokenizer.Tokenizer`.
     """
 
     MODEL: ClassVar[Mapping[str, Any]]  # the types of the fields of "model"
@@ -75,13 +74,9 @@ class LibraryPieces(abc.ABC):
     _TEXTS_AT_ONCE = 1000  # with offsets, the library takes about 20 kB for a paragraph
 
     def __init__(self, data: bytes, origin: str, named: Mapping[str, str]):
-        """Reads a tokenizer.json.
+        """Reads a tokenizer.json; `origin` is its name, for messages.
 
-        Args:
-          data: the bytes of the file.
-          origin: its name, for messages.
-          named: the known names of special tokens by role; see
-            `bertjax.text.special_tokens.names_by_role`.
+        `named` has the known names of special tokens by role (`special_tokens.names_by_role`).
 
         Raises:
           InputError: a damaged file, one of another kind, or one without these special tokens.
@@ -194,11 +189,7 @@ def _has(data: bytes, kind: Any) -> bool:
 
 
 def merges_of(model: Mapping[str, Any], origin: str) -> list[list[str]]:
-    """The two pieces of each merge of a BPE, which older files write as one text.
-
-    Raises:
-      InputError: a merge of another number of pieces.
-    """
+    """The two pieces of each merge of a BPE, which older files write as one text."""
     found = []
     for number, merge in enumerate(model["merges"]):
         parts = merge.split(" ") if isinstance(merge, str) else merge
@@ -223,15 +214,7 @@ def steps_of(description: dict[str, Any], part: str) -> list[dict[str, Any]]:
 
 
 def refuse_others(found: Mapping[str, tuple[Any, tuple]], kind: str, origin: str) -> None:
-    """Refuses a file with a value for which bertjax cannot give the ids.
-
-    Args:
-      found: place in the file -> (its value, the values that bertjax reads).
-      kind: the kind of model, for the message.
-
-    Raises:
-      InputError: there is such a value.
-    """
+    """Raises InputError for a value that is not read: place in the file -> (value, those read)."""
     for place, (value, known) in found.items():
         if value not in known:
             raise InputError(
@@ -300,13 +283,7 @@ def _tokens(ids: dict[str, int], description: dict[str, Any], origin: str) -> li
 def template_of(description: dict[str, Any], ids: dict[str, int], origin: str) -> Template | None:
     """The special tokens that the file puts around texts; None if it puts none there.
 
-    Args:
-      description: the content of a tokenizer.json.
-      ids: those of its pieces.
-      origin: its name, for messages.
-
-    Raises:
-      InputError: it puts them in other places than a `Template`, or under other ids.
+    Raises InputError if it puts them in other places than a `Template`, or under other ids.
     """
     steps = steps_of(description, "post_processor")
     # ByteLevel changes offsets only.

@@ -30,11 +30,7 @@ XLM = GPT | dict(pad="<pad>", cls="</s>", sep="</s>", mask="<special1>", bos="<s
 
 
 class MosesBPE(WordBPE):
-    """A BPE over the words of Moses; see `LibraryPieces`.
-
-    Attributes:
-      cased: False if text is lower-cased and loses its accents.
-    """
+    """A BPE over the words of Moses; if not cased, text also loses its accents."""
 
     KIND = "XLM's BPE"
     PRE_TOKENIZER = SPLIT_AT_SPACES

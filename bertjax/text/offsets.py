@@ -14,11 +14,7 @@ def behind_marks(text: str) -> np.ndarray:
 
 
 def without_white_space(text: str, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Spans of a text without the white space at their borders, int32 [N, 2].
-
-    Args:
-      starts, ends: int32 [N], ascending.
-    """
+    """Spans without the white space at their borders, int32 [N, 2], from ascending ones [N]."""
     places = np.arange(len(text) + 1, dtype=np.int32)
     space = np.array([character.isspace() for character in text], bool)
     end_of, start_of = places.copy(), places.copy()  # without the white space on that side

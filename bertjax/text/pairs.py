@@ -24,10 +24,7 @@ def fitting(
 
 
 def kept_lengths(lengths: list[int], room: int) -> list[int]:
-    """How many tokens of one or two texts fit, if the longer text is cut at its end first.
-
-    It follows `_truncate_seq_pair` in google-research/bert `run_classifier.py`.
-    """
+    """The tokens of each text that fit: the longer is cut first (BERT's `_truncate_seq_pair`)."""
     kept = list(lengths)
     while sum(kept) > room:
         longer = 0 if len(kept) == 1 or kept[0] > kept[1] else 1

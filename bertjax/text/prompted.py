@@ -10,13 +10,7 @@ from bertjax.text.tokenizer import Tokenizer
 
 
 class PromptedText(NamedTuple):
-    """A text in the model's form; all arrays are int32 [S].
-
-    Attributes:
-      ids: with special tokens.
-      token_types: the input of that name.
-      counted: 1 on the tokens of which the vectors are made.
-    """
+    """A text in the model's form, int32 [S] each; `counted` is 1 on what makes its vectors."""
 
     ids: np.ndarray
     token_types: np.ndarray
@@ -34,13 +28,11 @@ def prompted(
     """The tokens of each text, with the prompt before it.
 
     The prompt and the text are one string. If the prompt does not count, neither do as many tokens
-    at the beginning as the prompt alone has, with the special tokens before it.
-
-    Args:
-      max_length: the most tokens of a text, with special tokens; the end of longer texts is cut.
+    at the beginning as the prompt alone has, with the special tokens before it. A text loses the
+    tokens after `max_length`, special tokens counted.
 
     Raises:
-      InputError: no room for the special tokens, or for a text behind the prompt; half a surrogate
+      InputError: no room for the special tokens, or for a text after the prompt; half a surrogate
         pair in a text.
     """
     template = tokenizer.template

@@ -22,15 +22,9 @@ def names_by_role(special: Set[str], named: Mapping[str, str]) -> dict[str, str]
     """The name of each role's token: that of `named`, or else that of a usual vocabulary.
 
     It takes the first usual vocabulary that has a name in common with `named` (if that has any),
-    and whose names of the other roles are all in `special`. If none fits, the result is `named`.
-
-    Args:
-      special: the names of a vocabulary's special tokens.
-      named: the names by role that the vocabulary's files give.
-
-    Returns:
-      Names by role, in the order of `ROLES`; some may be missing in `special`. They are BERT's if
-      `named` is empty and no usual vocabulary fits.
+    and whose names of the other roles are all in `special`, a vocabulary's special tokens. If none
+    fits, the result is `named`, or BERT's names if there are none: some may be missing in
+    `special`. They are in the order of `ROLES`.
     """
     found = dict(named) or BERT
     for usual in _USUAL:

@@ -29,30 +29,20 @@ class Places(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Template:
-    """The sequences before A after, and before A between B after.
-
-    Attributes:
-      before, between, after: ids of special tokens.
-      second_type: the token type of B, and of `after` behind a B; other tokens have type 0.
-      last_type: the token type of the last special token, if it differs.
-      between_type: the token type of `between`.
-    """
+    """The sequences before A after, and before A between B after."""
 
     before: tuple[int, ...] = ()
     between: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
-    second_type: int = 1
-    last_type: int | None = None
-    between_type: int = 0
+    second_type: int = 1  # of B, and of `after` if there is a B; other tokens have type 0
+    last_type: int | None = None  # of the last special token, if it differs
+    between_type: int = 0  # of `between`
 
     @classmethod
     def usual(cls, roles: Mapping[str, int]) -> Self:
-        """The template of a vocabulary whose files give none.
+        """The template of a vocabulary whose files give none, from the id of each role.
 
         It is RoBERTa's if cls is bos and sep is eos, else BERT's. Without cls or sep it is empty.
-
-        Args:
-          roles: the id of each role's special token.
         """
         if "cls" not in roles or "sep" not in roles:
             return cls()
@@ -96,10 +86,7 @@ class Template:
     ) -> Places:
         """Writes the special tokens of R sequences, and returns where their texts belong.
 
-        Args:
-          ids: int32 [N], which gets the special tokens.
-          begin: int64 [R], where in `ids` each sequence begins.
-          a_length, b_length: int64 [R], the tokens of the texts; None without a second text.
+        `ids` are int32 [N]; `begin` and the lengths of the texts are int64 [R].
         """
 
         def put(special: tuple[int, ...], places: np.ndarray) -> np.ndarray:
@@ -116,11 +103,7 @@ class Template:
         return Places(a, end if b_length is None else b, end)
 
     def token_types(self, length: int, b: np.ndarray, end: np.ndarray) -> np.ndarray:
-        """The token types of R rows with a sequence each, int32 [R, length]; 0 after its end.
-
-        Args:
-          b, end: int64 [R], the columns of the `Places` of each sequence.
-        """
+        """The types of R rows, int32 [R, length], 0 after `end`; `b` and `end` are of `Places`."""
         column = np.arange(length, dtype=np.int32)
         b, end = (each.astype(np.int32)[:, None] for each in (b, end))
         types = ((column >= b) & (column < end)) * np.int32(self.second_type)

@@ -81,7 +81,7 @@ class Tokenizer:
     """Text to ids of a fixed vocabulary, and back. Open with `Tokenizer.open`.
 
     Attributes:
-      kind: "wordpiece", "sentencepiece", "bpe", "unigram", "word_bpe", "moses_bpe" or "words".
+      kind: one of `KINDS`, "unigram", "word_bpe" or "moses_bpe".
       cased: False if text is lower-cased first.
       strip_accents: whether WordPiece removes accents; BERT does if it lower-cases.
       tokenize_chinese_chars: whether WordPiece treats each Chinese character as a word; BERT does.
@@ -124,19 +124,12 @@ class Tokenizer:
         """Use `Tokenizer.open`, or `bertjax.interop.tokenizer_files.read_tokenizer`.
 
         Args:
-          kind: see above.
           vocabulary: the bytes of the vocabulary file.
           origin: its name, for messages.
-          cased: see `open`.
           strip_accents: of WordPiece; None: if text is lower-cased.
-          tokenize_chinese_chars, nfc: of WordPiece.
           special_tokens: of a BPE or unigram model, the names of special tokens by role that other
             files give. The vocabulary file and the usual names give the rest.
           template: None: that of the file, or the usual one for its special tokens.
-          usual: see above.
-
-        Raises:
-          InputError: see `open`.
         """
         pieces: LibraryPieces | WordPiece | SentencePiece
         if kind in LIBRARY_KINDS:
@@ -236,7 +229,6 @@ class Tokenizer:
         """Opens a vocab.txt, a SentencePiece .model, a tokenizer.json, or a folder of `save`.
 
         Args:
-          path: the file or folder.
           cased: whether upper case is kept. None: as the folder says; for vocab.txt, whether any
             piece has upper case; for .model, True (a model may fold case by itself); for .json, as
             the file says.
@@ -306,11 +298,7 @@ class Tokenizer:
         write_json(path_of(directory) / DESCRIPTION_FILE, description | self._own() | usual)
 
     def shares(self, counts: np.ndarray) -> Usual:
-        """How a text is split.
-
-        Args:
-          counts: [vocabulary_size], of its pieces.
-        """
+        """How a text is split, from the counts of its pieces, [vocabulary_size]."""
         unknown = counts[self.roles["unk"]] if "unk" in self.roles else 0
         total = max(counts[self.ordinary].sum() + unknown, 1)
         split = counts[self.continues_word & self.ordinary].sum()
@@ -324,10 +312,9 @@ class Tokenizer:
         return self.usual.difference(self.shares(counts))
 
     def encode(self, texts: Sequence[str], *, special: bool = False) -> list[list[int]]:
-        """The ids of each text, without special tokens around them.
+        """The ids of each text, without special tokens around them; many at once are faster.
 
         Args:
-          texts: any number of texts; many at once are faster than one by one.
           special: whether "[MASK]" and the like, as written in a prompt, mean the special token.
             Otherwise they are brackets and a word, so that no corpus can make a special token
             (but for the unknown one, which stands for what the vocabulary lacks).
@@ -342,9 +329,7 @@ class Tokenizer:
             raise
 
     def encode_words(self, texts: Sequence[Sequence[str]]) -> list[list[list[int]]]:
-        """The ids of each word of each text, which is given as its words.
-
-        All ids of a text are those of its words with spaces between them.
+        """The ids of each word of each text: together, those of the words with spaces between them.
 
         Raises:
           InputError: half a surrogate pair in a word.
@@ -359,13 +344,12 @@ class Tokenizer:
     def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], np.ndarray]]:
         """The ids of each text, as `encode` gives them, and where they stand in it.
 
-        Returns:
-          For each text, its ids, and int32 [N, 2]: the characters [start, end) of the text that
-          each of the N pieces was made of, without white space around them. Both columns ascend.
-          Characters that the vocabulary's rules remove belong to no piece, except accents, which
-          belong to the piece of their letter. If one character becomes several pieces ("\u00bd"
-          becomes "1", "\u2044", "2"; or its bytes), either all of them have its span, or one has
-          it and the others are empty (start = end).
+        The places are int32 [N, 2]: the characters [start, end) of the text that each of the N
+        pieces was made of, without white space around them. Both columns ascend. Characters that
+        the vocabulary's rules remove belong to no piece, except accents, which belong to the piece
+        of their letter. If one character becomes several pieces ("\u00bd" becomes "1", "\u2044",
+        "2"; or its bytes), either all of them have its span, or one has it and the others are empty
+        (start = end).
 
         Raises:
           InputError: half a surrogate pair in a text.

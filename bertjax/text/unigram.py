@@ -37,14 +37,7 @@ _NO_TEXT = " "
 
 
 class Unigram(LibraryPieces):
-    """A unigram model; see `LibraryPieces`.
-
-    Attributes:
-      keeps_spaces: False.
-      readable: the pieces.
-      continues_word: bool [vocabulary], True for a piece without the mark of a word.
-      word_links: None.
-    """
+    """A unigram model; a piece without the mark of a word continues one. See `LibraryPieces`."""
 
     MODEL = dict(type=str, unk_id=int, byte_fallback=bool, vocab=list[tuple[str, float]])
     keeps_spaces = False
@@ -103,11 +96,7 @@ class Unigram(LibraryPieces):
 
     @functools.cached_property
     def _for_texts(self) -> "Library":
-        """The tokenizer for text, which never gives the id of a special token.
-
-        In the library's tokenizer, special tokens are pieces of the vocabulary, and probable ones.
-        Here they have names that no text contains.
-        """
+        """The tokenizer for text, in which special tokens have names that no text contains."""
         from tokenizers import Tokenizer as Library
 
         description = json.loads(self.vocabulary)

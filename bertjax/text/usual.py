@@ -7,12 +7,7 @@ _MANY_UNKNOWN, _MORE_UNKNOWN = 0.01, 10.0  # a share of the pieces, and times th
 
 
 class Usual(NamedTuple):
-    """Shares of the pieces of a text.
-
-    Attributes:
-      split: of those that continue a word.
-      unknown: of those that stand for what the vocabulary lacks.
-    """
+    """Shares of a text's pieces: those that continue a word, and those for unknown text."""
 
     split: float
     unknown: float

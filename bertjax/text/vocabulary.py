@@ -40,19 +40,11 @@ _SENTENCEPIECE_THREADS = 2
 def learn_wordpiece(
     texts: Sequence[str], path: str | os.PathLike, *, size: int, cased: bool
 ) -> int:
-    """Learns a WordPiece vocabulary and writes it as a vocab.txt.
+    """Learns a WordPiece vocabulary of at most `size` pieces, and returns how many it has.
 
-    Every character of the alphabet gets one piece for the start of a word and one for the rest of
-    a word, so a word with only these characters never becomes [UNK].
-
-    Args:
-      texts: the sample.
-      path: the file to write.
-      size: the wanted number of pieces.
-      cased: whether upper case is kept. Then text is brought into the form NFC.
-
-    Returns:
-      The number of pieces, which is below `size` if the text is too small.
+    Writes a vocab.txt. Every character of the alphabet gets one piece for the start of a word and
+    one for the rest of a word, so a word with only these characters never becomes [UNK]. A cased
+    vocabulary brings text into the form NFC. A text that is too small gives fewer pieces.
     """
     from tokenizers.trainers import WordPieceTrainer
 
@@ -108,14 +100,9 @@ def _frequent_characters(texts: Iterable[str], normalizer: "Normalizer") -> list
 def missing_characters(
     texts: Iterable[str], library: "Library", tokens: Sequence[str], limit: int
 ) -> list[str]:
-    """The WordPiece pieces of a text's characters that a vocabulary lacks, frequent ones first.
+    """At most `limit` pieces of a text's characters that a WordPiece lacks, frequent ones first.
 
     A character has one piece for the start of a word, and one for the rest if it stands there.
-
-    Args:
-      library: BERT's normalization and words.
-      tokens: the vocabulary.
-      limit: the most pieces.
     """
     known = set(tokens)
     frequent = _frequent_characters(texts, library.normalizer)
@@ -153,19 +140,10 @@ def learn_sentencepiece(
     cased: bool,
     model_type: str = "unigram",
 ) -> int:
-    """Learns a SentencePiece model with BERT's special tokens as its first five pieces.
+    """Learns a .model of `size` pieces, of which BERT's special tokens are the first five.
 
-    [CLS], [SEP] and [MASK] are control symbols: text is never encoded as one of them.
-
-    Args:
-      sentences: the sample; only its first 200,000 sentences are used.
-      path: the .model file to write.
-      size: the number of pieces.
-      cased: whether upper case is kept.
-      model_type: "unigram" or "bpe".
-
-    Returns:
-      `size`.
+    [CLS], [SEP] and [MASK] are control symbols: text is never encoded as one of them. Only the
+    first 200,000 sentences are used. The type is "unigram" or "bpe".
 
     Raises:
       InputError: the text is too small for that many pieces.
@@ -215,20 +193,11 @@ def learn_byte_level_bpe(
     cased: bool,
     special_tokens: Sequence[str] = SPECIAL_TOKENS,
 ) -> int:
-    """Learns a byte-level BPE and writes it as a tokenizer.json.
+    """Learns a byte-level BPE of at most `size` pieces, and returns how many it has.
 
-    Its first pieces are the special tokens and the 256 bytes, so no text is unknown. As in
-    ModernBERT, [MASK] takes the space before it, which the piece in its place would have.
-
-    Args:
-      texts: the sample.
-      path: the .json file to write.
-      size: the wanted number of pieces, more than those first ones.
-      cased: whether upper case is kept.
-      special_tokens: their names.
-
-    Returns:
-      The number of pieces, which is below `size` if the text is too small.
+    Writes a tokenizer.json. Its first pieces are the special tokens and the 256 bytes, so no text
+    is unknown. As in ModernBERT, [MASK] takes the space before it, which the piece in its place
+    would have. A text that is too small gives fewer pieces.
 
     Raises:
       InputError: the text has no characters.
@@ -258,16 +227,9 @@ def learn_byte_level_bpe(
 
 
 def learn_words(texts: Sequence[str], path: str | os.PathLike, *, size: int, cased: bool) -> int:
-    """Writes the most frequent words as a tokenizer.json, the special ones first.
+    """Writes at most `size` words as a tokenizer.json, and returns how many.
 
-    Args:
-      texts: the sample.
-      path: the .json file to write.
-      size: the wanted number of words, the special ones counted.
-      cased: whether upper case is kept.
-
-    Returns:
-      The number of words, which is below `size` if the text is too small.
+    The special ones come first, then the most frequent ones.
 
     Raises:
       InputError: the text has no characters.

@@ -34,9 +34,6 @@ class WordBPE(LibraryPieces):
     """A BPE over words; see `LibraryPieces`.
 
     Attributes:
-      cased: False if text is lower-cased; GPT's is.
-      keeps_spaces: False.
-      readable: the pieces.
       continues_word: bool [vocabulary], True for all pieces but the added tokens.
       word_links: uint8 [2, vocabulary]: a piece continues the word of one that does not end it.
     """

@@ -23,15 +23,7 @@ assert FIRST[UNKNOWN_WORD] == WORDS["unk"]
 
 
 class WordLevel(LibraryPieces):
-    """A vocabulary of words; see `LibraryPieces`.
-
-    Attributes:
-      cased: False if text is lower-cased.
-      keeps_spaces: False.
-      readable: the words.
-      continues_word: bool [vocabulary], all False.
-      word_links: None.
-    """
+    """A vocabulary of words, of which none continues another; see `LibraryPieces`."""
 
     MODEL = {"type": str, "unk_token": str, "vocab": dict[str, int]}
     keeps_spaces = False

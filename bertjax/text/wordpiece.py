@@ -49,7 +49,7 @@ def has_upper_case(tokens: list[str]) -> bool:
 
 
 class WordPiece(Pieces):
-    """The `tokenizers` library's WordPiece, behind a cache of whole words."""
+    """The `tokenizers` library's WordPiece, with a cache of whole words."""
 
     # Most words have been seen before, and a dictionary look-up takes a third of the library's
     # time: room for 400,000 words of English. Where no spaces stand between words, a whole clause

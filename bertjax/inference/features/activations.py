@@ -62,11 +62,7 @@ CHOICES = {
 
 
 def chosen_layers(choice: LayerChoice, depth: int) -> tuple[int, ...]:
-    """The numbers of the chosen layers, from 0, in a model of `depth` layers.
-
-    Raises:
-      InputError: the model has fewer layers than the choice needs.
-    """
+    """The layers' numbers, from 0, of `depth`; raises InputError if the model has fewer layers."""
     if choice.layers is None:
         return tuple(range(depth + 1))
     if depth + min(choice.layers, default=0) < 0:
@@ -85,11 +81,7 @@ def compute(folder: Path, name: str, encoded: EncodedWords, extractor: Extractor
     """The activations of every word, float16 [layers, words, D], mapped from `folder`.
 
     A finished file is not computed again, and an interrupted computation is resumed. All hosts of a
-    job compute; the first one writes.
-
-    Args:
-      encoded: the words in their windows, which give them context.
-      extractor: the result of `all_layers`, for windows of that length.
+    job compute; the first one writes. The extractor is `all_layers` for the length of the windows.
 
     Raises:
       InputError: the disk is full, another process is using the folder, or the file is damaged.
@@ -118,11 +110,7 @@ def _identity(encoded: EncodedWords, extractor: Extractor) -> str:
 
 
 def _fill(final: Path, encoded: EncodedWords, extractor: Extractor) -> str:
-    """Computes the file on all hosts; the first one writes it, and renames it when it is complete.
-
-    Returns:
-      Its path.
-    """
+    """Computes on all hosts; the first one writes, and renames the complete file to its path."""
     layers = len(extractor.options.layers)
     shape = (layers, len(encoded.words), extractor.width // layers)
     partial, note = final.with_suffix(".partial"), final.with_suffix(".json")
@@ -169,11 +157,7 @@ def _fill(final: Path, encoded: EncodedWords, extractor: Extractor) -> str:
 
 
 def allocate(path: Path, shape: tuple[int, ...]) -> None:
-    """Writes a .npy file of float16 zeros: a mapped file itself cannot report a full disk.
-
-    Raises:
-      InputError: the disk has no room for it.
-    """
+    """Writes a .npy of float16 zeros, or raises InputError: a mapped file reports no full disk."""
     with named(path):
         np.lib.format.open_memmap(path, "w+", np.float16, shape)
     with open(path, "r+b") as file:
@@ -221,11 +205,7 @@ class WordFeatures(EncodedWords):
         *,
         labelled: bool,
     ) -> "WordFeatures":
-        """Makes the features of sentences from their activations.
-
-        Raises:
-          InputError: see `Tagging.class_ids`.
-        """
+        """The features of sentences; raises InputError as `Tagging.class_ids`."""
         lengths = np.array([len(sentence.words) for sentence in examples], np.int64)
         numbers = np.arange(lengths.sum(), dtype=np.int32)
         return cls(
@@ -246,11 +226,10 @@ class WordFeatures(EncodedWords):
         length: int,
         pad_id: int,
     ) -> dict[str, np.ndarray]:
-        """Makes a batch like `Encoded.batch`, with words instead of tokens.
+        """A batch like `Encoded.batch`, with words instead of tokens.
 
-        Returns:
-          "activations" float16 [B, W, K, D]; "word_mask" int32 [B, W]; "is_real_example"; and
-          "label_ids", if there are labels.
+        It has "activations" float16 [B, W, K, D]; "word_mask" int32 [B, W]; "is_real_example"; and
+        "label_ids", if there are labels.
         """
         fields = {name: field for name, field in fields.items() if name not in WORD_MASK}
         batch = super().batch(fields, examples, rows, length, pad_id=0)

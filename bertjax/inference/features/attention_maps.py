@@ -15,24 +15,16 @@ from bertjax.models.encoders.registry import make_encoder
 
 
 class AttentionMaps(NamedTuple):
-    """The attention of a model to a text.
-
-    Attributes:
-      tokens: S pieces, with the special tokens around the text.
-      maps: float32 [L, N, S, S]: in each layer, for each head, how much a token (third axis)
-        attends to each token (fourth); the sum is 1.
-    """
+    """The attention of a model to a text of S pieces, with its special tokens."""
 
     tokens: list[str]
-    maps: np.ndarray
+    maps: np.ndarray  # float32 [L, N, S, S]: how much a token attends to each (last axis)
 
 
 def attention_maps(pretrained: Pretrained, text: str, most: int) -> AttentionMaps:
-    """The attention of a model to a text.
+    """The attention of a model to a text of at most so many tokens.
 
-    Args:
-      text: "[MASK]" and the like mean the special tokens of a vocabulary that has them.
-      most: the most tokens, so that the maps can be shown.
+    "[MASK]" and the like mean the special tokens of a vocabulary that has them.
 
     Raises:
       InputError: a text of more tokens; or a family whose layers do not record their attention.

@@ -69,10 +69,7 @@ class Options:
     streams: int = 0
 
     def of_model(self, embedding: Embedding | None) -> Self:
-        """These options, where those that are None make the model's own vectors of passages.
-
-        Only dense vectors are among the features.
-        """
+        """These options; where None, those of the model's own (dense) vectors of passages."""
         if not embedding or embedding.kind != DENSE:
             return self
         own: dict[str, Any] = {"features": embedding.pooling}
@@ -88,10 +85,9 @@ class Extractor:
     """A model on the devices, each of which computes a part of every batch.
 
     Attributes:
-      options: as given.
       encoder: encodes texts for `vectors`.
       width: W, the width of the vectors.
-      identity: the identity of the model, see `Pretrained`.
+      identity: see `Pretrained`.
       padding: the share of padding in what was computed so far.
 
     Raises:
@@ -219,10 +215,7 @@ def _rounded_up(length: int) -> int:
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _compute(spec: EncoderSpec, options: Options, params: Mapping[str, Any], batch: Arrays) -> Any:
-    """The vectors of a batch, float32 [B, G, W]; a text with fewer than G has the first rows.
-
-    With streams, also the states after the batch.
-    """
+    """The vectors, float32 [B, G or more, W]; with streams, also the states after the batch."""
     encoder = make_encoder(spec)
     method = "read" if options.streams else "hidden_states"
     outputs: Any = encoder.apply({"params": params}, batch, deterministic=True, method=method)

@@ -64,21 +64,13 @@ def extract(extractor: Extractor, source: str, output: Path) -> None:
 
 
 class _Survey(NamedTuple):
-    """The results of a first pass over the texts.
+    """The results of a first pass over the texts."""
 
-    Attributes:
-      digest: a hash of all texts.
-      lengths: int32 [N], the tokens of each text after the cut.
-      pairs: the number of texts "A ||| B" that are pairs.
-      cut: the number of texts that are cut.
-      empty_words: the number of words without any piece, which get a zero vector.
-    """
-
-    digest: str
-    lengths: np.ndarray
-    pairs: int
-    cut: int
-    empty_words: int
+    digest: str  # of all texts
+    lengths: np.ndarray  # int32 [N], the tokens of each text after the cut
+    pairs: int  # the texts "A ||| B" that are pairs
+    cut: int  # the texts that are cut
+    empty_words: int  # the words without any piece, which get a zero vector
 
     def __str__(self) -> str:
         text = f"{len(self.lengths):,} texts, {self.lengths.sum():,} tokens"

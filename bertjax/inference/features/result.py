@@ -58,14 +58,10 @@ class Parts:
     @classmethod
     @contextlib.contextmanager
     def open(cls, output: Path, count: int, plan: Mapping[str, Any]) -> Iterator["Parts"]:
-        """Opens the folder, and locks it for this process while the block runs.
+        """Opens the folder, and locks it while the block runs.
 
-        Args:
-          count: the number of all parts.
-          plan: all settings that determine the result, as JSON.
-
-        Raises:
-          InputError: the folder has parts of another plan, or another process is using it.
+        `plan` has all settings that determine the result, as JSON. Raises InputError if the folder
+        is in use, or has parts of another plan.
         """
         parts = cls(output, count, plan)
         with exclusive(parts._folder):
@@ -101,12 +97,7 @@ class Parts:
     def write(
         self, number: int, vectors: Sequence[np.ndarray], tokens: Sequence[list[str]] | None
     ) -> None:
-        """Writes one part, atomically.
-
-        Args:
-          vectors: for each text float32 [its vectors, W].
-          tokens: for each text the tokens of its vectors; None if each text has one vector.
-        """
+        """Writes one part, atomically: of each text float32 [its vectors, W], and their tokens."""
         import pyarrow as arrow
 
         table = _table(vectors, tokens)
@@ -121,11 +112,7 @@ class Parts:
             temporary.unlink(missing_ok=True)
 
     def join(self) -> None:
-        """Joins the parts to one file, and removes them.
-
-        Raises:
-          InputError: a part is damaged.
-        """
+        """Joins the parts to one file, and removes them; raises InputError if one is damaged."""
         paths = [self._finished[number] for number in range(self._count)]
         for path in paths:
             check_content(path)

@@ -35,8 +35,7 @@ def read_texts(source: str) -> Iterator[str]:
 
     Args:
       source: a text file (also .gz .xz .bz2 .zst), in which every line is a text, also an empty
-        one; or jsonl:GLOB#field or parquet:GLOB#column, as `bertjax.data.corpus.sources` reads
-        them.
+        one; or jsonl:GLOB#field or parquet:GLOB#column, as for `bertjax.data.corpus.sources`.
 
     Raises:
       InputError: the file is missing; or, while it is read, it is damaged or not UTF-8.
@@ -62,11 +61,7 @@ def unit_of(source: str) -> str:
 
 
 def decoded(lines: Iterable[bytes], origin: str) -> Iterator[str]:
-    """Decodes lines of UTF-8, without their ends and without a byte-order mark.
-
-    Raises:
-      InputError: a line is not UTF-8.
-    """
+    """Lines of UTF-8, without their ends and a byte-order mark; raises InputError for others."""
     for number, line in enumerate(lines, start=1):
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8")
@@ -117,12 +112,10 @@ class _Half(NamedTuple):
 
 
 class TextEncoder:
-    """Encodes texts for one kind of result.
+    """Encodes texts for one kind of result, one of `KINDS`.
 
-    Args:
-      kind: one of `KINDS`.
-      max_length: the most tokens of a text. The end of a longer text is cut off; in a pair, the end
-        of the longer text is cut first (google-research/bert, `_truncate_seq_pair`).
+    The end of a text with more tokens than `max_length` is cut off; in a pair, the end of the
+    longer text is cut first (google-research/bert, `_truncate_seq_pair`).
     """
 
     def __init__(self, tokenizer: Tokenizer, kind: str, max_length: int):
@@ -131,11 +124,7 @@ class TextEncoder:
     def encode(
         self, texts: Iterable[str], at_once: int = 1000, *, pairs: bool = True
     ) -> Iterator[EncodedText]:
-        """Encodes texts, `at_once` of them together.
-
-        Args:
-          pairs: whether "A ||| B" is a pair of texts.
-        """
+        """Encodes texts, `at_once` of them together; with `pairs`, "A ||| B" is a pair of texts."""
         texts = iter(texts)
         while some := list(islice(texts, at_once)):
             parts = (text.rpartition(SEPARATOR) if pairs else ("", "", text) for text in some)

@@ -30,43 +30,25 @@ _EXACT = re.compile(r"--xla_gpu_(deterministic_ops|exclude_nondeterministic_ops)
 
 
 class Device(NamedTuple):
-    """What the choice reads of a device.
+    """What the choice reads of a device."""
 
-    Attributes:
-      platform: "cpu", "tpu", or "cuda" for a GPU of NVIDIA; others as JAX names them.
-      capability: 10 x the compute capability of a GPU, such as 90 for an H100; else 0.
-      flash: whether the library of FlashAttention has kernels for the GPU.
-      cudnn_packed: whether JAX lends cuDNN's attention within packed documents.
-      exact: whether XLA's flags ask for programs that give the same bits each time.
-    """
-
-    platform: str
-    capability: int = 0
-    flash: bool = False
-    cudnn_packed: bool = False
-    exact: bool = False
+    platform: str  # "cuda" is a GPU of NVIDIA; others have the names of JAX
+    capability: int = 0  # 10 x the compute capability of a GPU, such as 90 for an H100; else 0
+    flash: bool = False  # FlashAttention has kernels for the GPU
+    cudnn_packed: bool = False  # JAX lends cuDNN's attention within packed documents
+    exact: bool = False  # XLA's flags ask for programs that give the same bits each time
 
 
 class Call(NamedTuple):
-    """What the choice reads of a call of self-attention.
+    """What the choice reads of a call of self-attention."""
 
-    Attributes:
-      length: S; not an int in a program that is exported for any length.
-      width: H.
-      dtype: the dtype of queries, keys and values.
-      pattern: what a query sees by position.
-      rate: the probability of dropping an attention probability in training.
-      dropping: whether this call drops.
-      mask_of_keys: whether `Mask.keys` is [B, S].
-    """
-
-    length: int
-    width: int
+    length: int  # S; not an int in a program that is exported for any length
+    width: int  # H
     dtype: jax.typing.DTypeLike
     pattern: Pattern = Pattern()
-    rate: float = 0.0
-    dropping: bool = True
-    mask_of_keys: bool = True
+    rate: float = 0.0  # the probability of dropping an attention probability in training
+    dropping: bool = True  # whether this call drops
+    mask_of_keys: bool = True  # whether `Mask.keys` is [B, S]
 
 
 class Way(NamedTuple):
@@ -96,22 +78,12 @@ def target() -> Device:
 
 
 def taken(name: str, call: Call) -> Way:
-    """What computes a call in the programs of this process.
-
-    Args:
-      name: `config.model.attention`, one of `NAMES`.
-    """
+    """What computes a call in this process; `name` is one of `NAMES`."""
     return way(name, target(), call)
 
 
 def for_documents(name: str, tokens: float, rate: float) -> str:
-    """The name for packed documents of so many tokens in the mean.
-
-    Where they are short, rows may have more than the kernels of libraries take.
-
-    Args:
-      rate: the probability of dropping an attention probability.
-    """
+    """The name for packed documents of that mean length; short ones are too many for libraries."""
     short = tokens < 2 * TOKENS_OF_DOCUMENT  # rows differ
     if name != AUTO or not short or this_device().platform != "cuda":
         return name
@@ -119,11 +91,7 @@ def for_documents(name: str, tokens: float, rate: float) -> str:
 
 
 def way(name: str, device: Device, call: Call) -> Way:
-    """What computes a call of self-attention on a device.
-
-    Args:
-      name: one of `NAMES`. All but "auto" are taken wherever they can compute the call.
-    """
+    """What computes a call on a device; all `NAMES` but "auto" are taken wherever they can."""
     length, pattern = call.length, call.pattern
     is_exported = not isinstance(length, int)
     # Local attention by blocks is cheaper from some length on.

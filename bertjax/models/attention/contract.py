@@ -10,8 +10,7 @@
 
 The result is [B, S, N, H]. In self-attention query, key and value may be one array, qkv
 [B, S, 3, N, H], as one product makes it, and padding is a query, too. The output of padding, and of
-a query that sees no key at all, has no meaning, and queries and keys get no gradient from the
-latter.
+a query that sees no key, has no meaning; the latter gives queries and keys no gradient.
 """
 
 import dataclasses
@@ -28,8 +27,8 @@ class Mask(NamedTuple):
     Attributes:
       keys: int or bool [B, T], 1 on tokens and 0 on padding, which no query sees; or bool
         [B or 1, N or 1, S, T], True where a query sees a key.
-      segment_ids: int [B, T], a number for each document that is packed into a sequence: a query
-        sees only keys of its own document. None: a sequence is one document.
+      segment_ids: int [B, T], the number of each key's packed document: a query sees only keys of
+        its own. None: a row is one document.
       query_segment_ids: int [B, S], the same for queries; None: queries and keys are one sequence.
     """
 
@@ -60,9 +59,9 @@ class Drop:
     """The choice of the attention probabilities that are dropped.
 
     Attributes:
-      seed: a uint32 scalar, which decides it.
+      seed: a uint32 scalar.
       rate: the probability, in (0, 1).
-      bits: the random bits of a decision, 32 or 16: see `bertjax.models.layers.dropout.keep_mask`.
+      bits: the random bits of a decision, 32 or 16 (`bertjax.models.layers.dropout.keep_mask`).
     """
 
     seed: jax.Array
@@ -71,13 +70,7 @@ class Drop:
 
 
 def visible(mask: Mask, pattern: Pattern, queries: int) -> jax.Array:
-    """Bool, broadcastable to [B, N, S, T]: True where a query (third axis) sees a key (fourth).
-
-    For implementations that have no cheaper way to mask.
-
-    Args:
-      queries: S, the number of queries.
-    """
+    """Bool, broadcastable to [B, N, S, T]: True where a query (third axis) sees a key (fourth)."""
     seen = mask.keys.astype(bool)
     if seen.ndim == 2:
         seen = seen[:, None, None]  # [B, 1, 1, T]

@@ -43,15 +43,10 @@ def einsum_self_attention(
 
 
 class _Form(NamedTuple):
-    """How query, key and value are given.
-
-    Attributes:
-      parts: see `Parts`.
-      join: makes the gradient of the given array or arrays from those of query, key and value,
-        [B, N, S, H] each, and the array or arrays.
-    """
+    """How query, key and value are given."""
 
     parts: Parts
+    # (gradients of query, key and value [B, N, S, H], what was given) -> the gradient of the latter
     join: Callable[[Sequence[jax.Array], Any], Any]
 
 
@@ -155,7 +150,7 @@ def forward(
     drop: Drop | None,
     bias: jax.Array | None = None,
 ) -> tuple[jax.Array, Residuals]:
-    """softmax(query key^T + bias), with dropout, times value.
+    """softmax(query key^T + bias), with dropout, times value: [..., S, H], and the residuals.
 
     The gradient is written by hand, so that only one array [..., S, T] is stored for it:
     exp(score - highest score of its row), negative where dropout removes it. Softmax's division
@@ -166,9 +161,6 @@ def forward(
         value [..., T, H]. A TPU, which computes the scores twice, starts from `given` both times.
       mask: bool, broadcastable to [..., S, T], True where a query sees a key.
       bias: broadcastable to [..., S, T].
-
-    Returns:
-      The context [..., S, H], and the residuals for `backward`.
     """
     exponentials = jax.lax.platform_dependent(
         *(given, mask, bias),
@@ -197,12 +189,7 @@ def backward(
     gradient: jax.Array,
     drop: Drop | None,
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """The gradients of query, key and value, and of the scores [..., S, T].
-
-    Args:
-      residuals: those that `forward` returned.
-      gradient: the gradient of the context.
-    """
+    """The gradients of query, key and value, and of the scores [..., S, T]."""
     signed, total, context, sees = residuals
     gradient = gradient.astype(jnp.float32) / total
     mean = (gradient * context.astype(jnp.float32)).sum(-1, keepdims=True)

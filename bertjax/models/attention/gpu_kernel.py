@@ -6,14 +6,14 @@ stay in registers, by the scheme of FlashAttention-2 (arXiv 2307.08691): a progr
 of queries of one head, key block by key block with a running softmax, and only the blocks that it
 sees: those of its documents, of the window, and not after a causal query. For the backward pass the
 output and the logarithm of each query's sum are kept. One kernel makes the gradient of queries, and
-another those of keys and values, each with the same bits of dropout; so no two programs add to one
-number, and the results have the same bits each time.
+another those of keys and values, so no two programs add to one number, and the results have the
+same bits each time.
 
 The hash of dropout is most of the work: integers, of which a GPU computes half as many as floats.
 
 Triton lowers the kernels, for every GPU from Ampere on. JAX has deprecated this lowering since 0.11
 for Mosaic GPU, where each generation needs a kernel of its own (products are `mma`, `wgmma` or
-`tcgen05`). So this is the one form for all cards; on a JAX that has removed it, `serves` says so.
+`tcgen05`). On a JAX that has removed it, `serves` says so.
 """
 
 import functools
@@ -63,38 +63,23 @@ _OF_KEYS = _Blocks(64, 64, warps=4, stages=3)
 
 
 class _Form(NamedTuple):
-    """What is known when the kernels are compiled.
+    """What is known when the kernels are compiled."""
 
-    Attributes:
-      length: S.
-      scale: 1 / sqrt(H).
-      pattern: see `bertjax.models.attention.contract`.
-      rate, bits: see `bertjax.models.attention.contract.Drop`; rate 0: nothing is dropped.
-      interpret: whether JAX executes the kernels' operations, on any platform.
-    """
-
-    length: int
-    scale: float
+    length: int  # S
+    scale: float  # 1 / sqrt(H)
     pattern: Pattern
-    rate: float
+    rate: float  # 0: nothing is dropped
     bits: int
-    interpret: bool
+    interpret: bool  # JAX executes the kernels' operations, on any platform
 
 
 class _Facts(NamedTuple):
-    """What all kernels read besides queries, keys and values.
+    """What all kernels read besides queries, keys and values."""
 
-    Attributes:
-      key_codes, query_codes: float32 [B, S], the number of each token's document, times `_APART`;
-        on padding `_NO_KEY` and `_NO_QUERY`.
-      bits: uint32 [B], `bertjax.models.layers.dropout.row_bits` of these rows.
-      before: int32 [1], the number of the first of these heads.
-    """
-
-    key_codes: jax.Array
-    query_codes: jax.Array
-    bits: jax.Array
-    before: jax.Array
+    key_codes: jax.Array  # float32 [B, S], number of document * `_APART`; padding: `_NO_KEY`
+    query_codes: jax.Array  # the same; padding: `_NO_QUERY`
+    bits: jax.Array  # uint32 [B], `dropout.row_bits` of these rows
+    before: jax.Array  # int32 [1], the number of the first of these heads
 
 
 def serves(length: int, width: int, dtype: jax.typing.DTypeLike) -> bool:
@@ -114,10 +99,9 @@ def gpu_self_attention(
     drop: Drop | None = None,
     interpret: bool = False,
 ) -> jax.Array:
-    """See `bertjax.models.attention.contract`; for shapes that `serves` takes, and a mask of keys.
+    """`bertjax.models.attention.contract`, for shapes that `serves` takes, and a mask of keys.
 
-    Args:
-      interpret: whether JAX executes the kernels' operations, on any platform.
+    With `interpret`, JAX executes the kernels' operations, on any platform.
     """
     rows, length, heads, width = query.shape
     key, value = (jnp.repeat(x, heads // x.shape[2], axis=2) for x in (key, value))
@@ -212,12 +196,7 @@ def _call(
     results: Sequence[jax.Array | jax.ShapeDtypeStruct],
     by_keys: bool = False,
 ) -> Sequence[jax.Array]:
-    """Calls a kernel with a program for each block of queries, or of keys, of each head.
-
-    Args:
-      arrays: [B, S, N, H] or [B, N, S] each; a program reads and writes those of its head.
-      results: what has the shapes and dtypes of the results.
-    """
+    """Calls a kernel with a program for each block of queries, or of keys, of each head."""
     rows, _, heads, width = arrays[0].shape
     if width > 64:  # it takes twice the registers and the memory of a block
         blocks = blocks._replace(warps=max(4, blocks.queries // 16), stages=2)
@@ -247,14 +226,7 @@ def _call(
 
 
 def _bounds(facts: _Facts, form: _Form, blocks: _Blocks, *, by_keys: bool) -> jax.Array:
-    """int32 [B, blocks, 2]: the first block of keys that a block of queries sees, and the end.
-
-    Documents need not lie in the order of their numbers; the blocks between the bounds are then
-    more than those that are seen.
-
-    Args:
-      by_keys: whether the bounds are those of the queries that see a block of keys.
-    """
+    """int32 [B, blocks, 2]: the first block that is seen, and the end; some between may not be."""
 
     def ends(codes: jax.Array, size: int) -> tuple[jax.Array, jax.Array, jax.Array]:
         """The lowest and the highest code in each block, [B, blocks], and its first place."""
@@ -375,14 +347,9 @@ def _backward_of_keys(*refs: Ref, form: _Form, blocks: _Blocks) -> None:
 
 
 class _Side(NamedTuple):
-    """A block of queries or keys along an axis of the products, [n, 1] or [1, n].
+    """A block of queries or keys along an axis of the products, [n, 1] or [1, n]."""
 
-    Attributes:
-      places: int32.
-      codes: see `_Facts`.
-    """
-
-    places: jax.Array
+    places: jax.Array  # int32
     codes: jax.Array
 
 
@@ -414,10 +381,7 @@ def _hidden(products: jax.Array, queries: _Side, keys: _Side, form: _Form) -> ja
 
 
 def _stream(bits: Ref, before: Ref, form: _Form) -> tuple[jax.Array, jax.Array | int]:
-    """Where the numbers of a program's head begin, and the shift that makes its bits the highest.
-
-    See `bertjax.models.layers.dropout.keep_mask`.
-    """
+    """Where the numbers of a program's head begin, and the shift that makes its bits highest."""
     head = (before[0] + pl.program_id(1)).astype(jnp.uint32)
     numbers, shift = (head, 0) if form.bits == 32 else (head // 2, 16 * (1 - head % 2))
     return bits[0] + numbers * jnp.uint32(form.length) * jnp.uint32(form.length), shift
@@ -458,7 +422,7 @@ def _dot(a: jax.Array, b: jax.Array, contract: tuple[int, int]) -> jax.Array:
 
 
 def _read(ref: Ref, index: Index, size: int, form: _Form, outside: float = 0.0) -> jax.Array:
-    """Block `index` of an array [S, ...]; places behind its end get the value `outside`."""
+    """Block `index` of an array [S, ...]; places after its end get the value `outside`."""
     at, inside = _block(ref, index, size, form)
     return triton.load(at, mask=inside, other=None if inside is None else outside)
 

@@ -43,11 +43,7 @@ def attention(
     drop: Drop | None = None,
     implementation: str = EINSUM,
 ) -> jax.Array:
-    """Attention of [B, S, N, H] queries to [B, T, K, H] keys and values: [B, S, N, H].
-
-    The arguments are those of `bertjax.models.attention.contract`: `mask` is `Mask.keys`, and so
-    on. Only "fused" is another implementation than einsum.
-    """
+    """`bertjax.models.attention.contract`, by einsum or "fused"; `mask` is `Mask.keys`."""
     seen = Mask(mask, segment_ids, query_segment_ids)
     attend = fused_attention if implementation == FUSED else einsum_attention
     return attend(query, key, value, seen, Pattern(causal, window), bias=bias, drop=drop)
@@ -66,8 +62,8 @@ def self_attention(
     """Attention of the tokens of a sequence to each other: [B, S, N, H].
 
     Args:
-      qkv: see `Qkv`; a tuple where `is_apart` is true.
-      rotation: if given, queries and keys are rotated by it, which marks positions.
+      qkv: a tuple where `is_apart` is true.
+      rotation: if given, it turns queries and keys, which marks positions.
       way: the name of a `bertjax.models.attention.choice.Way`.
       remat: whether the backward pass computes the scores again. Kernels always do.
     """

@@ -30,15 +30,11 @@ Attend = Callable[[jax.Array, jax.Array, jax.Array, Mask], jax.Array]
 
 
 class FlashAttention(NamedTuple):
-    """The library of FlashAttention.
+    """The library of FlashAttention."""
 
-    Attributes:
-      attend: (query, key, value [T, H, D], starts [M + 1], longest, causal, window).
-      serves: whether it has kernels for a compute capability, such as 90.
-    """
-
+    # (query, key, value [T, H, D], starts [M + 1], longest, causal, window)
     attend: Callable[..., jax.Array]
-    serves: Callable[[int], bool]
+    serves: Callable[[int], bool]  # whether it has kernels for a compute capability, such as 90
 
 
 @functools.cache
@@ -151,10 +147,7 @@ def _begins(mask: Mask) -> tuple[jax.Array, int]:
 
 
 def _offsets(begins: jax.Array, most: int) -> tuple[jax.Array, jax.Array]:
-    """Where the documents of each row start, int [B, M + 1], and their lengths, [B, M].
-
-    The end of the last one comes after its start; after that, all are -1.
-    """
+    """Starts of documents and the last end, then -1: int [B, M + 1]; and lengths [B, M]."""
     rows, length = begins.shape
     count = begins.sum(1, keepdims=True)
     find = jax.vmap(lambda row: jnp.nonzero(row, size=most + 1, fill_value=-1)[0])

@@ -21,7 +21,7 @@ def local_self_attention(
     *,
     drop: Drop | None = None,
 ) -> jax.Array:
-    """See `bertjax.models.attention.contract`; with a window w and a mask of keys.
+    """`bertjax.models.attention.contract`, with a window w and a mask of keys.
 
     The queries are cut into k blocks of s = 2 w, and each block is multiplied with the t = 4 w keys
     around it. So all devices and platforms compute it with plain products.
@@ -64,7 +64,7 @@ def _blocks(qkv: jax.Array, window: int) -> tuple[jax.Array, jax.Array, jax.Arra
 
 
 def _cut(x: jax.Array, before: int, block: int, more: int = 0) -> jax.Array:
-    """[..., S, H] -> [..., k + more, s, H], with `before` zeros before it, and zeros behind."""
+    """[..., S, H] -> [..., k + more, s, H], with `before` zeros before it, and zeros after."""
     length = x.shape[-2]
     count = -(-length // block) + more
     x = jnp.pad(x, [(0, 0)] * (x.ndim - 2) + [(before, count * block - before - length), (0, 0)])

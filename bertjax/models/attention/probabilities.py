@@ -14,11 +14,7 @@ ATTENTION = "intermediates"
 def probabilities(
     qkv: jax.Array, mask: Mask, pattern: Pattern, rotation: Rotation | None = None
 ) -> jax.Array:
-    """softmax(query key^T / sqrt(H)) without dropout: qkv [B, S, 3, N, H] -> float32 [B, N, S, S].
-
-    Every implementation of `bertjax.models.attention` computes with these, and none of them returns
-    them.
-    """
+    """softmax(query key^T / sqrt(H)), undropped: qkv [B, S, 3, N, H] -> float32 [B, N, S, S]."""
     qkv = qkv if rotation is None else rotated(qkv, rotation)
     query, key = (qkv[:, :, number].astype(jnp.float32) for number in range(2))
     scores = jnp.einsum("bsnh,btnh->bnst", query, key) * qkv.shape[-1] ** -0.5

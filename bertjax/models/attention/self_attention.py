@@ -27,38 +27,26 @@ class SelfAttention(nn.Module):
 
     If keys and values have fewer heads than queries (grouped-query attention, arXiv 2305.13245),
     queries have a product of their own.
-
-    Attributes:
-      heads, head_width: N and H.
-      pattern: what a query sees by position.
-      implementation: one of `bertjax.models.attention.choice.NAMES`.
-      rate, dropout_bits: the probability of dropping an attention probability, and the random
-        bits of each decision, see `bertjax.models.attention.contract`.
-      qkv_init, output_init: the initializers of the two kernels.
-      precision: the dtypes of the products.
-      use_bias: whether the products add biases.
-      remat: see `bertjax.models.attention.implementations.self_attention`.
-      key_value_heads: K, which divides N; 0: as many as N.
     """
 
-    heads: int
-    head_width: int
+    heads: int  # N
+    head_width: int  # H
     pattern: Pattern
-    implementation: str
+    implementation: str  # one of `choice.NAMES`
     rate: float
     qkv_init: nn.initializers.Initializer
     output_init: nn.initializers.Initializer
     precision: Precision
     use_bias: bool = True
     dropout_bits: int = 32
-    remat: bool = False
-    key_value_heads: int = 0
+    remat: bool = False  # the backward pass computes the scores again
+    key_value_heads: int = 0  # K, which divides N; 0: as many as N
 
     @nn.compact
     def __call__(
         self, x: jax.Array, mask: Mask, rotation: Rotation | None = None, *, deterministic: bool
     ) -> jax.Array:
-        """If `rotation` is given, queries and keys are rotated by it, which marks positions.
+        """If `rotation` is given, it turns queries and keys, which marks positions.
 
         With a cache (`bertjax.models.encoders.cache`), x is one token, the last of those in
         `mask.keys`. Where the collection `ATTENTION` is mutable, it gets the probabilities.
@@ -106,15 +94,7 @@ class SelfAttention(nn.Module):
         return dense(heads, embed, self.output_init, name="output")(context)
 
     def _go_on(self, qkv: jax.Array, mask: jax.Array, rotation: Rotation | None) -> jax.Array:
-        """The attention of one token to itself and to those before it, which are in the cache.
-
-        Args:
-          qkv: [B, 1, 3, N, H].
-          mask: int [B, T], 1 on the token and on those before it.
-
-        Returns:
-          [B, 1, N, H].
-        """
+        """One token's attention to itself and the cache: qkv [B, 1, 3, N, H] -> [B, 1, N, H]."""
         rows, place = jnp.arange(len(qkv)), mask.sum(1) - 1
         qkv = qkv if rotation is None else rotated(qkv, rotation)
         query, *new = (qkv[:, :, number] for number in range(3))

@@ -14,12 +14,7 @@ from bertjax.models.encoders.spec import TransformerSpec
 
 
 def empty_cache(spec: TransformerSpec, rows: int, length: int) -> dict[str, Any]:
-    """The cache before the first token, for an encoder whose layers are not scanned.
-
-    Args:
-      rows: B.
-      length: T.
-    """
+    """The cache of B rows and T tokens at the beginning, for layers that are not scanned."""
     shape = rows, length, spec.key_value_heads, spec.head_width
 
     def of_layer() -> dict[str, Any]:

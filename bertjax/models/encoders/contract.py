@@ -1,7 +1,7 @@
 """The contract of an encoder family: everything that other files ask of one.
 
-The transformers are rows of `bertjax.models.encoders.presets`; another family lies in a folder of
-its own. All are in `bertjax.models.encoders.registry.ENCODERS`.
+The transformers are rows of `bertjax.models.encoders.presets`; another family has a folder of its
+own. `bertjax.models.encoders.registry.ENCODERS` has all.
 """
 
 import dataclasses
@@ -18,9 +18,8 @@ from bertjax.models.layers.dense import Precision
 class EncoderSpec(Protocol):
     """The sizes and switches of one encoder: a frozen dataclass.
 
-    Its fields are those of the family's architecture (which function it is), and those of
-    `bertjax.models.encoders.computation.Computation` (how it is computed). A family may have more
-    than these.
+    Its fields are those of the family's architecture (which function it is), and at least those of
+    `bertjax.models.encoders.computation.Computation` (how it is computed).
 
     Attributes:
       encoder: the name of its family.
@@ -79,7 +78,7 @@ class EncoderSpec(Protocol):
 
     @property
     def initializer_range(self) -> float:
-        """The standard deviation of fresh weights."""
+        """The standard deviation of random weights."""
 
     @property
     def precision(self) -> Precision:
@@ -95,17 +94,12 @@ class EncoderSpec(Protocol):
 
     @classmethod
     def named(cls, size: str, **fields: Any) -> Self:
-        """A spec by the name of its size, with other fields as given.
-
-        Raises:
-          ValueError: there is no such size, or a value does not fit.
-        """
+        """A spec by the name of its size; raises ValueError for an unknown size or bad value."""
 
     def flops_per_token(self, length: int, predicted: int, context: float | None = None) -> float:
         """Useful floating-point operations of one training step, for each token.
 
-        Matrix products only, forward and backward (6 per weight and token), without credit for
-        recomputation.
+        Only matrix products count, forward and backward (6 per weight and token), once each.
 
         Args:
           length: S.
@@ -116,23 +110,14 @@ class EncoderSpec(Protocol):
 
 
 class ReadoutRow(NamedTuple):
-    """How the states of a text's tokens become the one vector that a head reads.
+    """How the states of a text's tokens become the one vector that a head reads."""
 
-    Attributes:
-      part: the name of its part of the parameters; it has none without an activation.
-      act: the activation after a dense layer, "hidden_act" for that of the spec; "": neither.
-      dropout: whether there is dropout before the layer.
-      use_bias: whether the layer has a bias.
-      norm: whether there is a norm behind the activation.
-      last: whether it is always the last token that is read.
-    """
-
-    part: str
-    act: str = ""
-    dropout: bool = False
+    part: str  # of the parameters; it has none without an activation
+    act: str = ""  # after a dense layer; "hidden_act": that of the spec; "": neither
+    dropout: bool = False  # before the layer
     use_bias: bool = True
-    norm: bool = False
-    last: bool = False
+    norm: bool = False  # after the activation
+    last: bool = False  # it is always the last token that is read
 
 
 class EncoderFamily(NamedTuple):
@@ -143,18 +128,17 @@ class EncoderFamily(NamedTuple):
     encoder/layers where they are scanned (`bertjax.models.encoders.storage`).
 
     Attributes:
-      spec: the class of its specs.
       module: (spec, name=...) -> the encoder. Called with a dict of arrays and the keyword
         `deterministic`, it returns [B, S, D] in the compute dtype. Its method `hidden_states` takes
         the same arguments and returns a list of such arrays: the embeddings, then the output of
         each layer. Its property `token_embedding` is the table [V (padded), D] that a decoder may
         be tied to.
-      inputs: the names of the arrays that it reads, of `bertjax.base.fields.INPUTS`. A batch may
-        have more arrays than these. With `segment_ids`, a token sees only its own document, and
-        learned positions start anew in each; with `position_ids`, they are these. With
-        `language_ids`, the token types of the spec are languages.
-      heads: kind of `bertjax.models.encoders.kinds` -> the parts of such a model besides the
-        encoder. The family has no models of the kinds that are absent.
+      inputs: the names of the arrays that it reads, of `bertjax.base.fields.INPUTS`; a batch may
+        have more. With `segment_ids`, a token sees only its own document, and learned positions
+        start anew in each; with `position_ids`, they are these. With `language_ids`, the token
+        types of the spec are languages.
+      heads: each kind of `bertjax.models.encoders.kinds` that it has -> the parts of such a model
+        besides the encoder.
       scopes: patterns of the scopes in a compiled program, each with the part of the model it is
         reported as; the first that is found decides (`bertjax.compile_report.parts`).
       readouts: kind -> how its models make one vector of a text.
@@ -168,9 +152,9 @@ class EncoderFamily(NamedTuple):
         token sees those with the same number in the order, or a lower one; a predicted token, only
         those with a lower one. It returns the vectors of the latter, [B, P, D], and the result of
         `hidden_states`.
-      states: spec -> the shape of the states with which it goes on from one text to the next. Then
-        "states" [B, *shape] may be among the arrays, zeros at a beginning, and its method `read`
-        returns what `hidden_states` does, and the states after the texts. None: it has no states.
+      states: spec -> the shape of the states with which it goes on from one text to the next; None:
+        it has none. Then "states" [B, *shape] may be among the arrays, zeros at a beginning, and
+        its method `read` returns what `hidden_states` does, and the states after the texts.
     """
 
     spec: type[EncoderSpec]

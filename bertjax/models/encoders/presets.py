@@ -46,8 +46,8 @@ class BertSpec(TransformerSpec, fields=_OF_BERT):
 class RobertaSpec(BertSpec, fields=(*_OF_BERT, "pad_token_id")):
     """RoBERTa (arXiv 1907.11692): one token type, and positions after the id of the padding.
 
-    The sizes are BERT's (section 5). `max_position_embeddings` is the longest sequence, 512;
-    config.json of transformers has the rows of the table there, 514.
+    `max_position_embeddings` is the longest sequence, 512; config.json of transformers has the
+    rows of the table there, 514.
     """
 
     encoder = "roberta"
@@ -74,10 +74,7 @@ class CamembertSpec(RobertaSpec):
 
 
 class ElectraSpec(BertSpec, fields=(*_OF_BERT, "embedding_size")):
-    """ELECTRA (arXiv 2003.10555): the embeddings have a width of their own.
-
-    So a small generator and a wide discriminator can share them.
-    """
+    """ELECTRA (arXiv 2003.10555): generator and discriminator may share narrower embeddings."""
 
     encoder = "electra"
     size_fields = (*TransformerSpec.size_fields, "embedding_size")
@@ -102,11 +99,7 @@ class DistilBertSpec(TransformerSpec, fields=_COMMON):
 
 
 class XlmSpec(TransformerSpec, fields=_OF_BERT):
-    """XLM (arXiv 1901.07291): the token types are languages; 0: no embeddings of them.
-
-    Raises:
-      ValueError: as `TransformerSpec`; or embeddings of a single language.
-    """
+    """XLM (arXiv 1901.07291): the token types are languages; 0: no embeddings of them."""
 
     encoder = "xlm"
     sizes = {
@@ -128,11 +121,7 @@ class XlmSpec(TransformerSpec, fields=_OF_BERT):
 
 
 class GptSpec(TransformerSpec, fields=_USUAL):
-    """GPT (Radford et al., 2018, section 4.1): left to right, and the embeddings are not normed.
-
-    Raises:
-      ValueError: as `TransformerSpec`; or a model that reads in both directions.
-    """
+    """GPT (Radford et al., 2018, section 4.1): left to right, and the embeddings are not normed."""
 
     encoder = "openai-gpt"
     sizes = {name: SIZES[name] for name in ("tiny", "mini", "base")}
@@ -290,12 +279,7 @@ def _family(
     token_head: bool = False,
     unbiased: tuple[str, ...] = (),
 ) -> EncoderFamily:
-    """A preset as a family.
-
-    Args:
-      readouts: kind -> how its models make one vector of a text.
-      without: kinds of which it has no models. BERT alone has those of its own pre-training.
-    """
+    """A preset as a family, which has no models of the kinds in `without`."""
     language_model = ("masked_lm",) * (spec.lm_head != "none" or not spec.tied)
     of_tokens = ("token_head",) * token_head
     read = {kind: (row.part,) * bool(row.act) for kind, row in readouts.items()}

@@ -128,11 +128,7 @@ class TransformerSpec(AttentionComputation, TransformerArchitecture):
     tied: bool = True
 
     def __init_subclass__(cls, fields: Iterable[str] = (), **keywords: Any) -> None:
-        """Makes a preset.
-
-        Args:
-          fields: the settings that are its fields, besides `COMPUTED`; (): those of its parent.
-        """
+        """Makes a preset; `fields` are its fields, besides `COMPUTED`. (): those of its parent."""
         super().__init_subclass__(**keywords)
         cls.fields = tuple(fields) or cls.fields
         types = {field.name: field.type for field in dataclasses.fields(TransformerSpec)}
@@ -187,7 +183,7 @@ class TransformerSpec(AttentionComputation, TransformerArchitecture):
 
     @property
     def residual_range(self) -> float:
-        """The standard deviation of fresh kernels whose products are added to the residual."""
+        """The standard deviation of random kernels whose products are added to the residual."""
         by = (2 * self.num_hidden_layers) ** 0.5 if self.residual_by_depth else 1
         return self.initializer_range / by
 

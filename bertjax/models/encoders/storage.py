@@ -37,10 +37,7 @@ def to_plain(params: dict[str, Any], spec: EncoderSpec) -> dict[str, Any]:
 
 
 def from_plain(params: dict[str, Any], spec: EncoderSpec) -> dict[str, Any]:
-    """Host arrays in plain storage, as a model with `spec` stores them. The inverse of `to_plain`.
-
-    Rows that pad the vocabulary are zero: no id reads them and they are never predicted.
-    """
+    """Host arrays in plain storage, as a model with `spec` stores them; padding is zeros."""
     padding = spec.padded_vocab_size - spec.vocab_size
     params = _with_rows(
         params, spec, lambda rows: np.pad(rows, [(0, padding)] + [(0, 0)] * (rows.ndim - 1))

@@ -101,9 +101,7 @@ def places_of(inputs: Mapping[str, jax.Array]) -> jax.Array | None:
 class Block(nn.Module):
     """One layer: attention and feed-forward, each added to its input.
 
-    Attributes:
-      layer: its number, from 0.
-      stacked: whether the output is returned a second time, for the scan to stack.
+    If `stacked`, the output is returned a second time, for the scan to stack.
     """
 
     spec: TransformerSpec

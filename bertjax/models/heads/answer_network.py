@@ -4,9 +4,9 @@ MT-DNN (arXiv 1901.11504, section 3, "Pairwise text classification output") has 
 The first text is the premise, the second the hypothesis. A state of the hypothesis reads the
 premise several times, and each time predicts the class.
 
-The formulas are those of namisan/mt-dnn with the defaults of its train.py; `AnswerNetwork` names
-the file of each. The papers let step k read the premise by the state of the step before; in that
-code each step classifies the state together with what this state has read, and then updates it.
+The formulas are those of namisan/mt-dnn with the defaults of its train.py. The papers let step k
+read the premise by the state of the step before; in that code each step classifies the state
+together with what this state has read, and then updates it.
 """
 
 import jax
@@ -22,14 +22,12 @@ class AnswerNetwork(nn.Module):
     """The logarithm of the mean of the probabilities that the steps predict: float32 [B, C].
 
     Attributes:
-      num_classes: C.
       steps: K, how often the premise is read (`SANClassifier` in module/san.py).
       step_dropout: the probability that a step has no part in the mean of an example in training;
         at least one has (`generate_mask` in module/san.py).
       dropout: the probability of dropping an element of what a layer reads. Elements of tokens are
         dropped in all tokens of a text alike (module/dropout_wrapper.py).
-      kernel_init: the initializer of kernels; biases are 0. Those of the GRU are PyTorch's.
-      precision: the dtypes of the products.
+      kernel_init: biases are 0. The initializers of the GRU are PyTorch's.
     """
 
     num_classes: int
@@ -43,12 +41,7 @@ class AnswerNetwork(nn.Module):
     def __call__(
         self, states: jax.Array, text_numbers: jax.Array, *, deterministic: bool
     ) -> jax.Array:
-        """Reads the states of tokens, [B, S, D].
-
-        Args:
-          states: the output of the encoder.
-          text_numbers: int [B, S]; see `bertjax.base.fields.TEXT_NUMBERS`.
-        """
+        """Reads states [B, S, D], and `bertjax.base.fields.TEXT_NUMBERS`, int [B, S]."""
         states = states.astype(jnp.float32)
         rows, _, width = states.shape
         drop = Dropout(self.dropout)

@@ -28,27 +28,16 @@ from bertjax.models.heads.replaced_tokens import Discriminator
 
 
 class Architecture(NamedTuple):
-    """A model of one of `bertjax.models.encoders.kinds`.
-
-    Attributes:
-      kind: the kind.
-      build: (spec, number of classes) -> module; only classifiers use the number.
-      axes: the shape of its inputs, by the letters of `bertjax.base.axes`.
-      heads: the kind of which it has the heads; "": it is a kind of the families.
-      more: the parts that it has besides those.
-      instead: the parts that it has in the place of those.
-      fields: what it reads besides the inputs of the encoder.
-      settings: the fields of a task's family that are fields of the module, too.
-    """
+    """A model of one of `bertjax.models.encoders.kinds`."""
 
     kind: str
-    build: Callable[[EncoderSpec, int], nn.Module]
-    axes: tuple[str, ...] = ("B", "S")
-    heads: str = ""
-    more: tuple[str, ...] = ()
-    instead: tuple[str, ...] = ()
-    fields: Mapping[str, Field] = MappingProxyType({})
-    settings: tuple[str, ...] = ()
+    build: Callable[[EncoderSpec, int], nn.Module]  # only classifiers use the number of classes
+    axes: tuple[str, ...] = ("B", "S")  # of its inputs, by the letters of `bertjax.base.axes`
+    heads: str = ""  # the kind whose heads it has; "": it is a kind of the families
+    more: tuple[str, ...] = ()  # the parts that it has besides those
+    instead: tuple[str, ...] = ()  # the parts that it has in the place of those
+    fields: Mapping[str, Field] = MappingProxyType({})  # besides the encoder's inputs
+    settings: tuple[str, ...] = ()  # fields of a task's family and of the module
 
     def fits(self, family: EncoderFamily) -> bool:
         """Whether a family has models of this kind."""
@@ -66,10 +55,7 @@ class Architecture(NamedTuple):
         return text_inputs(spec, **sizes) | more
 
     def parts(self, spec: EncoderSpec, bilstm: BiLstm | None = None) -> tuple[str, ...]:
-        """The top-level names of its parameters.
-
-        A BiLSTM replaces every head but the output layer.
-        """
+        """The top-level names of its parameters; a BiLSTM replaces all but the output layer."""
         heads = self.instead or (*family_of(spec).heads[self.heads or self.kind], *self.more)
         if bilstm:
             heads = (tasks.BILSTM, *(part for part in heads if part in tasks.OUTPUT_LAYERS))
@@ -119,11 +105,7 @@ ARCHITECTURES = {
 
 
 def text_inputs(spec: EncoderSpec, **sizes: int) -> dict[str, jax.ShapeDtypeStruct]:
-    """The shapes and dtypes of the inputs of an encoder.
-
-    Args:
-      sizes: the sizes of the dimensions B, S, or for choices B, C, S, in this order.
-    """
+    """The shapes and dtypes of an encoder's inputs, for the sizes B, S, or B, C, S, in order."""
     shape = tuple(sizes.values())
     return {
         name: jax.ShapeDtypeStruct(

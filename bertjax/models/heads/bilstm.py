@@ -23,17 +23,11 @@ _MIXES = {MIX: 1, MIX_TWICE: 2}
 
 
 class BiLstm(nn.Module):
-    """Layers in both directions: [B, W, D] -> [B, W, 2 H], forward beside backward, in float32.
+    """Both directions: [B, W, D] -> [B, W, 2 H], forward next to backward, float32."""
 
-    Attributes:
-      hidden: H, the width of each direction.
-      depth: how many layers.
-      dropout: the probability of dropping an element of a layer's input.
-    """
-
-    hidden: int
+    hidden: int  # H
     depth: int
-    dropout: float
+    dropout: float  # of a layer's input
 
     @nn.compact
     def __call__(self, x: jax.Array, word_mask: jax.Array, *, deterministic: bool) -> jax.Array:
@@ -51,11 +45,7 @@ class BiLstm(nn.Module):
         return dropout(x, dropout_seed(self), self.dropout)
 
     def flops_per_word(self, width: int) -> float:
-        """Useful operations of a training step for each word: see `EncoderSpec.flops_per_token`.
-
-        Args:
-          width: D.
-        """
+        """For words of that width, as `EncoderSpec.flops_per_token`."""
         inputs = [width] + [2 * self.hidden] * (self.depth - 1)
         return 6.0 * sum(2 * 4 * self.hidden * (size + self.hidden) for size in inputs)
 
@@ -64,14 +54,13 @@ class BiLstmTagger(nn.Module):
     """A class for each word of the feature-based approach (section 5.3): "logits" [B, W, C].
 
     Attributes:
-      num_classes: C.
       combine: how the layers of the activations become one vector: "concat", side by side; or
         "weighted_sum", with learned weights: the softmax of one number for each layer (as in ELMo;
         the paper does not say how they are made); "mix", ELMo's `Mix` of them, as input of the
-        BiLSTM; or "mix_twice", another one beside its output, too.
-      hidden, depth, dropout: see `BiLstm`; dropout is also applied before the output layer.
+        BiLSTM; or "mix_twice", another one next to its output, too.
+      dropout: that of `BiLstm`, and before the output layer.
       mix_dropout: the probability of dropping an element of a mix.
-      crf: whether the tags depend on each other: see `Crf` for its outputs.
+      crf: whether the tags depend on each other.
     """
 
     num_classes: int
@@ -88,9 +77,8 @@ class BiLstmTagger(nn.Module):
     ) -> dict[str, jax.Array]:
         """Reads "activations" [B, W, K, D], of K layers, and "word_mask": see `BiLstm`.
 
-        Returns:
-          "logits", or the outputs of `Crf`. With "label_ids" among the inputs, mixes also give
-          "penalty" [B], everywhere the sum of the squares of their weights' logarithms.
+        Returns "logits", or the outputs of `Crf`. With "label_ids" among the inputs, mixes also
+        give "penalty" [B], everywhere the sum of the squares of their weights' logarithms.
         """
         layers, word_mask = inputs["activations"].astype(jnp.float32), inputs["word_mask"]
         mixes = [Mix(name=f"mix_{number}") for number in range(self.mixes)]
@@ -106,7 +94,7 @@ class BiLstmTagger(nn.Module):
         else:
             x = layers.reshape(*layers.shape[:2], -1)
         bilstm = BiLstm(self.hidden, self.depth, self.dropout)
-        nn.share_scope(self, bilstm)  # taggers on disk have its layers beside their output layer
+        nn.share_scope(self, bilstm)  # taggers on disk have its layers next to their output layer
         x = bilstm(x, word_mask, deterministic=deterministic)
         if self.combine == MIX_TWICE:
             beside, more = mixes[1](layers)
@@ -155,7 +143,7 @@ def _weighted(layers: jax.Array, logits: jax.Array) -> jax.Array:
 
 
 class BiLstmLayer(nn.Module):
-    """One layer in both directions: [B, W, D] -> [B, W, 2 H], forward beside backward."""
+    """One layer in both directions: [B, W, D] -> [B, W, 2 H], forward next to backward."""
 
     hidden: int
 
@@ -197,13 +185,7 @@ def _forget_gate_open(key: jax.Array, shape: tuple[int], dtype: jax.typing.DType
 
 
 def _states(gates: jax.Array, mask: jax.Array, recurrent: jax.Array) -> jax.Array:
-    """The states h of one direction, [W, B, H].
-
-    Args:
-      gates: [W, B, 4 H], what the inputs give to the gates i, f, g, o.
-      mask: [W, B, 1]; where it is 0 the state is 0, so that padding before words says nothing.
-      recurrent: [H, 4 H].
-    """
+    """The states h, [W, B, H]; 0 where the mask is, so that padding before words says nothing."""
 
     def step(
         state: tuple[jax.Array, jax.Array], inputs: tuple[jax.Array, jax.Array]

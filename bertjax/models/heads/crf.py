@@ -22,17 +22,11 @@ class Crf(nn.Module):
 
     @nn.compact
     def __call__(self, logits: jax.Array, inputs: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-        """The outputs of a tagger.
+        """Returns "logits"; "path"; and, if there are "label_ids" int [B, S], "log_likelihood".
 
-        Args:
-          logits: float32 [B, S, C].
-          inputs: "word_mask", int [B, S], 1 on tokens that have a tag; and, in training,
-            "label_ids", int [B, S], their tags.
-
-        Returns:
-          "logits"; "path", float32 [B, S], the numbers of the best tags of the words (at other
-          tokens, a tag of a word beside it); and, with labels, "log_likelihood" [B], of all tags
-          of a sequence.
+        Logits are float32 [B, S, C], "word_mask" int [B, S] is 1 on tokens that have a tag. "path",
+        float32 [B, S], has the numbers of the words' best tags (at other tokens, that of a word
+        nearby); "log_likelihood" [B] is of all tags of a sequence.
         """
         count, zeros = self.num_classes, nn.initializers.zeros
         pairs = (axes.CLASSES, axes.CLASSES)

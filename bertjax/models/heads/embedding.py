@@ -120,17 +120,11 @@ assert {name for names in _SIMILARITIES.values() for name in names} == set(SIMIL
 
 
 class VectorModel(nn.Module):
-    """An encoder and the vectors of its texts.
-
-    Attributes:
-      spec: the spec of the encoder.
-      embedding: what is made of its output.
-      scale: where a learned factor of all similarities begins; 0: there is none.
-    """
+    """An encoder and the vectors of its texts."""
 
     spec: EncoderSpec
     embedding: Embedding
-    scale: float = 0.0
+    scale: float = 0.0  # where a learned factor of all similarities begins; 0: there is none
 
     def setup(self) -> None:
         spec = self.spec
@@ -148,14 +142,9 @@ class VectorModel(nn.Module):
     def __call__(
         self, inputs: Mapping[str, jax.Array], *, deterministic: bool
     ) -> dict[str, jax.Array]:
-        """The vectors of texts.
+        """Returns "vectors", float32 [B, D], or [B, S, D] of late interaction; perhaps "scale".
 
-        Args:
-          inputs: the inputs of the encoder, and "counted_mask", int [B, S]; without it, every token
-            counts.
-
-        Returns:
-          "vectors": float32 [B, D], or [B, S, D] of late interaction; and "scale", if learned.
+        The inputs may have "counted_mask", int [B, S]; without it, every token counts.
         """
         states = self.encoder(inputs, deterministic=deterministic)
         outputs = {"vectors": self._vectors(states, inputs.get(COUNTED, inputs["input_mask"]))}

@@ -21,15 +21,10 @@ from bertjax.models.layers.dropout import Dropout
 
 
 class DrawnWords(NamedTuple):
-    """K words, each at most once.
+    """K words, each at most once."""
 
-    Attributes:
-      drawn: int32 [K], their ids.
-      log_count: float32 [K], the logarithm of the expected count of each among such draws.
-    """
-
-    drawn: jax.Array
-    log_count: jax.Array
+    drawn: jax.Array  # int32 [K], their ids
+    log_count: jax.Array  # float32 [K], of the expected count of each among such draws
 
 
 def draw_words(key: jax.Array, number: int, size: int) -> DrawnWords:
@@ -42,9 +37,7 @@ def draw_words(key: jax.Array, number: int, size: int) -> DrawnWords:
     count is the probability that it comes before the first word that is left out. So the sum over
     the drawn words of x / count is, on average, exactly the sum of x over all words.
 
-    Args:
-      number: K.
-      size: of the vocabulary. With at most K words, these are all drawn.
+    If the vocabulary has at most `number` words, these are all drawn.
     """
     if number >= size:
         return DrawnWords(jnp.arange(size), jnp.zeros(size))
@@ -56,22 +49,13 @@ def draw_words(key: jax.Array, number: int, size: int) -> DrawnWords:
 
 
 class NextWord(nn.Module):
-    """The loss of the next word, from the vector behind the words before it.
-
-    Words from the spec's `vocab_size` on are predicted as the unknown word.
-    """
+    """The loss of the next word; the words from `vocab_size` on are the unknown word."""
 
     spec: EncoderSpec
 
     @nn.compact
     def __call__(self, x: jax.Array, ids: jax.Array, drawn: DrawnWords | None = None) -> jax.Array:
-        """Nats [B, S].
-
-        Args:
-          x: [B, S, P].
-          ids: int [B, S], the next words.
-          drawn: the words of the softmax, besides the next word itself; None: all.
-        """
+        """x [B, S, P], the next words int [B, S] -> nats [B, S]; `drawn` None: of all words."""
         spec, width = self.spec, x.shape[-1]
         init, rows = nn.initializers.normal(width**-0.5), spec.padded_vocab_size
         kernel = parameter(self, "kernel", (axes.VOCAB, axes.EMBED), (rows, width), init)

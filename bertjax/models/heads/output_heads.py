@@ -29,10 +29,8 @@ def _dense(spec: TransformerSpec, width: int, name: str, use_bias: bool) -> Dens
 class Readout(nn.Module):
     """The vector of a text: [B, S, D] -> [B, D].
 
-    Attributes:
-      row: how it is made.
-      last: whether the last token stands for the first one, [CLS]. Left to right, [CLS] sees no
-        other token (as in GPT; Radford et al., 2018).
+    If `last`, the last token stands for the first one: left to right, [CLS] sees no other token (as
+    in GPT; Radford et al., 2018).
     """
 
     spec: TransformerSpec
@@ -75,10 +73,7 @@ class TokenHead(nn.Module):
 
 
 class MaskedLanguageModel(nn.Module):
-    """The head of language models: [B, P, D] -> logits [B, P, V], float32.
-
-    The decoder is the table of the token embeddings, or a kernel [V, D] of its own.
-    """
+    """[B, P, D] -> logits [B, P, V], float32, by the token embeddings or a kernel of its own."""
 
     spec: TransformerSpec
 

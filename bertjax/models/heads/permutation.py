@@ -9,25 +9,19 @@ from bertjax.models.heads.pretraining import PreTrainingModel
 
 
 class PermutationModel(PreTrainingModel):
-    """An encoder of two streams with the masked-LM head.
-
-    Attributes:
-      reuse: so many of the first tokens of a row are remembered in the next batch.
-      memory: how many tokens are remembered, of this row and before it; 0: none.
-    """
+    """An encoder of two streams with the masked-LM head."""
 
     next_sentence: bool = False
-    reuse: int = 0
-    memory: int = 0
+    reuse: int = 0  # so many of the first tokens of a row are remembered in the next batch
+    memory: int = 0  # how many tokens are remembered, of this row and before it; 0: none
 
     def __call__(
         self, inputs: Mapping[str, jax.Array], *, deterministic: bool
     ) -> dict[str, jax.Array]:
         """Logits "masked_lm" [B, P, V] of the predicted tokens, and "memory" [B, L, M, D].
 
-        "order", int [B, S], says what is seen: see `bertjax.base.fields.ORDER`. Without it, every
-        token is predicted by the content stream, which sees it: as XLNetLMHeadModel of transformers
-        does, whose permutation is given by its caller.
+        Without "order" int [B, S] (`bertjax.base.fields.ORDER`), every token is predicted by the
+        content stream, which sees it, as in XLNetLMHeadModel of transformers.
         """
         if "order" not in inputs:
             return super().__call__(inputs, deterministic=deterministic)

@@ -18,10 +18,7 @@ from bertjax.models.layers.pooling import take_positions
 def piece_logits(
     model: "PreTrainingModel", vocabulary_size: int, params: Any, batch: Mapping[str, jax.Array]
 ) -> jax.Array:
-    """The logits of each piece of the vocabulary, nothing dropped, float32 [B, P, V].
-
-    A model may have more rows than the vocabulary has pieces.
-    """
+    """The logits, float32 [B, P, V], of the vocabulary's V pieces; the model may have more rows."""
     outputs: Mapping[str, jax.Array] = model.apply(  # type: ignore[assignment]  # no `mutable`
         {"params": params}, batch, deterministic=True
     )
@@ -29,15 +26,10 @@ def piece_logits(
 
 
 class PreTrainingModel(nn.Module):
-    """An encoder with the heads of BERT's section 3.1.
-
-    Attributes:
-      spec: the spec of the encoder.
-      next_sentence: whether it has the pooler and the next-sentence head (Table 5).
-    """
+    """An encoder with the heads of BERT's section 3.1."""
 
     spec: EncoderSpec
-    next_sentence: bool = True
+    next_sentence: bool = True  # it has the pooler and the next-sentence head (Table 5)
 
     def setup(self) -> None:
         spec = self.spec
@@ -55,15 +47,9 @@ class PreTrainingModel(nn.Module):
     def __call__(
         self, inputs: Mapping[str, jax.Array], *, deterministic: bool
     ) -> dict[str, jax.Array]:
-        """Logits in float32.
+        """Logits in float32: "masked_lm" [B, P, V]; "next_sentence" [B, 2] if it has that head.
 
-        Args:
-          inputs: the inputs of the encoder, and "masked_lm_positions", int [B, P], where to predict
-            tokens. Without it, they are predicted at every position (P = S).
-          deterministic: whether nothing is dropped.
-
-        Returns:
-          "masked_lm": [B, P, V]; "next_sentence": [B, 2] if the model has that head.
+        The inputs may have "masked_lm_positions", int [B, P]; without it, P = S.
         """
         states = self.encoder(inputs, deterministic=deterministic)
         return self.predictions(states, inputs, deterministic)

@@ -3,8 +3,8 @@
 Each takes the encoder's inputs by name and returns {name: float32 array}.
 
 The family decides how a text becomes one vector. With a BiLSTM over the encoder (section 5.1,
-Table 5, "+ BiLSTM"), the vector is the last states of both directions, each of which has read the
-whole text. The BiLSTM replaces everything between the encoder and the output layer.
+Table 5, "+ BiLSTM"), which replaces all before the output layer, it is the last states of both
+directions, each of which has read the whole text.
 """
 
 from collections.abc import Mapping
@@ -53,16 +53,10 @@ class EncoderModel(nn.Module):
 
 
 class _Model(nn.Module):
-    """The base class of the models of all tasks.
-
-    Attributes:
-      spec: the spec of the encoder.
-      num_classes: C, the width of the output layer.
-      bilstm: the BiLSTM over the encoder, if there is one.
-    """
+    """The base class of the models of all tasks."""
 
     spec: EncoderSpec
-    num_classes: int
+    num_classes: int  # C
     bilstm: BiLstm | None = None
 
     def setup(self) -> None:
@@ -77,13 +71,7 @@ class _Model(nn.Module):
         return states
 
     def output_layer(self, kind: str) -> Dense:
-        """The only new parameters of a task (section 4.1), besides a BiLSTM.
-
-        Its initializer is that of transformers and of most published fine-tuning.
-
-        Args:
-          kind: the kind of this model.
-        """
+        """The only new parameters but a BiLSTM's (section 4.1); they begin as in transformers."""
         width = 2 * self.bilstm.hidden if self.bilstm else self.spec.hidden_size
         init = nn.initializers.normal(self.spec.initializer_range)
         sides = {axes.EMBED_OUT: width}, {axes.CLASSES: self.num_classes}
@@ -94,10 +82,8 @@ class _Model(nn.Module):
 class SequenceClassifier(_Model):
     """One text or a pair of them, into classes or a number: "logits" [B, C] (Figure 4a, b).
 
-    Attributes:
-      kind: one of `bertjax.models.encoders.kinds`, for which the family has a readout.
-      predicts_next: whether it also gives "next" [B, S, V], the logits of the token behind each;
-        only for families whose decoder has no parameters of its own.
+    With `predicts_next` also "next" [B, S, V], the logits of the token after each, in families
+    whose decoder has no parameters of its own.
     """
 
     kind: str = kinds.SEQUENCE_CLASSIFICATION
@@ -125,11 +111,7 @@ class SequenceClassifier(_Model):
 
 
 class PairClassifier(_Model):
-    """A pair of texts, into classes by an answer network: "logits" [B, C], of probabilities.
-
-    Attributes:
-      steps, step_dropout: see `AnswerNetwork`.
-    """
+    """A pair of texts, into classes by an `AnswerNetwork`: "logits" [B, C], of probabilities."""
 
     steps: int = 1
     step_dropout: float = 0.0
@@ -151,10 +133,7 @@ class PairClassifier(_Model):
 
 
 class ChoiceScorer(SequenceClassifier):
-    """One score for each choice (section 4.4): inputs [B, C, S] -> "logits" [B, C].
-
-    With `predicts_next` also "next" [B, C, S, V].
-    """
+    """A score for each choice (section 4.4): "logits" [B, C], and perhaps "next" [B, C, S, V]."""
 
     num_classes: int = 1
     kind: str = kinds.MULTIPLE_CHOICE

@@ -15,11 +15,10 @@ _FUNCTIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 2))
 def activation(name: str, x: jax.Array, keep_slope: bool = False) -> jax.Array:
-    """The erf or the tanh form of gelu, "gelu" or "gelu_tanh"; or x sigmoid(x), "silu".
+    """The erf form of gelu, "gelu"; the tanh form, "gelu_tanh"; or x sigmoid(x), "silu".
 
-    Args:
-      keep_slope: whether the slope is a residual, and not x, which others keep anyway. Then value
-        and slope are computed once, and not again for each product that reads them.
+    With `keep_slope`, the slope is a residual, and not x, which others keep anyway: both are
+    computed once, and not again for each product that reads them.
     """
     return _with_slope(name, x)[0]
 

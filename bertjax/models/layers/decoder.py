@@ -18,11 +18,8 @@ def decode(
 ) -> jax.Array:
     """The logit of each piece: [B, P, D], [V, D] and [V] -> [B, P, V], float32.
 
-    Args:
-      table: the token embeddings if the decoder is tied to them, otherwise a kernel of its own.
-      bias: None means no bias.
-      vocab_size: rows from this one on pad the vocabulary. They get the lowest logit, so that they
-        change no loss.
+    Rows of the table from `vocab_size` on are padding: their logit is the lowest, so that they
+    change no loss.
     """
     logits = product("bpd,vd->bpv", x, table, precision, "float32")
     logits = logits if bias is None else logits + bias

@@ -43,15 +43,10 @@ def parameter(
 
 
 class Precision(NamedTuple):
-    """The dtypes of a product; its parameters are always float32.
+    """The dtypes of a product; its parameters are always float32."""
 
-    Attributes:
-      compute: the dtype of the factors and of the result.
-      gradient: the dtype in which the kernel's gradient is summed over devices.
-    """
-
-    compute: str = "float32"
-    gradient: str = "float32"
+    compute: str = "float32"  # of the factors and of the result
+    gradient: str = "float32"  # in which the kernel's gradient is summed over devices
 
     @property
     def gathered_as(self) -> str:
@@ -102,11 +97,7 @@ add_bias.defvjp(lambda y, bias: (add_bias(y, bias), bias.ndim), _add_bias_backwa
 
 @jax.custom_vjp
 def _gradient_once(y: jax.Array) -> jax.Array:
-    """y, whose gradient is stored on a CPU.
-
-    Two products read it. XLA would compute it for each of them, from the gradients of all layers
-    above.
-    """
+    """y, whose gradient a CPU stores: two products read it, and XLA would compute it for each."""
     return y
 
 
@@ -121,12 +112,7 @@ _gradient_once.defvjp(lambda y: (y, None), _stored_on_cpu)
 def product(
     subscripts: str, x: jax.Array, kernel: jax.Array, precision: Precision, dtype: str
 ) -> jax.Array:
-    """einsum(subscripts, x, kernel), computed in `precision`.
-
-    Args:
-      subscripts: "x,kernel->result", as of einsum.
-      dtype: the dtype of the result.
-    """
+    """einsum(subscripts, x, kernel), computed in `precision`, with a result of `dtype`."""
     if precision == Precision("float32", "float32"):
         # Autodiff's gradient is the same, in an order that XLA:CPU computes faster.
         y = jnp.einsum(subscripts, x.astype("float32"), kernel, preferred_element_type=dtype)
@@ -186,10 +172,6 @@ class Dense(nn.Module):
 
     Attributes:
       inputs, outputs: logical axis -> size, of the kernel's two sides.
-      kernel_init: the kernel's initializer.
-      precision: the dtypes of the product.
-      use_bias: whether a bias is added.
-      bias_init: the bias's initializer.
       joined: whether the axes of each side are multiplied as one, where no mesh axis splits them.
         A TPU lays out such a result without gaps, as kernels of attention read and write it.
       apart: whether the result is a tuple of arrays along the first axis of the outputs, each by a

@@ -1,8 +1,8 @@
 """Dropout whose mask is a function of position, recomputed where it is needed.
 
-The mask of an array is a hash of (seed, index of the element). So it is never stored for
-the backward pass, costs a few integer operations fused into its neighbours, and does not
-depend on how the array is sharded: each device hashes the global indices it holds.
+The mask of an array is a hash of (seed, index of the element). So it is never stored for the
+backward pass, costs a few integer operations fused into its neighbours, and does not depend on how
+the array is sharded: each device hashes the global indices it holds.
 """
 
 import functools
@@ -20,15 +20,12 @@ def mix(x: jax.Array) -> jax.Array:
 
 
 def random_bits(seed: jax.Array, shape: tuple[int, ...], shared: int = 1) -> jax.Array:
-    """uint32 bits of `shape` from a uint32 `seed`.
+    """uint32 bits of `shape` from a uint32 `seed`; `shared` neighbours on axis 1 have the same.
 
     Each row is a section of one fixed sequence of 2**32 numbers, which begins at a hash of (seed,
     row). So the sections of two rows may overlap, at different columns: of B rows of n elements,
     B**2 n / 2**32 pairs on average (3 of [256, 12, 128, 128], 64 of [256, 16, 512, 512]). No
     training run was seen to suffer from it.
-
-    Args:
-      shared: how many neighbours along the second axis have the same number.
     """
     bits = row_bits(seed, shape[0]).reshape(-1, *(1,) * (len(shape) - 1))
     index = jnp.uint32(0)
@@ -50,12 +47,10 @@ def row_bits(seed: jax.Array, rows: int) -> jax.Array:
 
 
 def keep_mask(seed: jax.Array, shape: tuple[int, ...], rate: float, bits: int = 32) -> jax.Array:
-    """The mask: bool, False with probability `rate`.
+    """The mask: bool, False with probability `rate`; `bits` decide on an element, 32 or 16.
 
-    Args:
-      bits: the random bits of a decision, 32 or 16. With 16, the elements 2 i and 2 i + 1 of the
-        second axis (of attention: two heads) share a number of 32 bits, and the probability is a
-        multiple of 2 ** -16.
+    With 16, the elements 2 i and 2 i + 1 of the second axis (of attention: two heads) share a
+    number of 32 bits, and the probability is a multiple of 2 ** -16.
     """
     if bits == 32:
         return random_bits(seed, shape) >= jnp.uint32(round(rate * 2**32))
@@ -72,10 +67,8 @@ def half_of(both: jax.Array, half: jax.Array | int) -> jax.Array:
 def dropout(x: jax.Array, seed: jax.Array, rate: float) -> jax.Array:
     """Zeroes each element with probability `rate` and scales the others by 1 / (1 - rate).
 
-    Args:
-      x: any shape; the first axis counts rows (at most 2**32 elements a row).
-      seed: uint32 scalar; the same seed gives the same mask.
-      rate: static, in [0, 1).
+    The first axis of x counts rows, of at most 2**32 elements each. The same seed (uint32 scalar)
+    gives the same mask. The rate is static, in [0, 1).
     """
     return jnp.where(
         keep_mask(seed, x.shape, rate),
@@ -96,16 +89,12 @@ dropout.defvjp(_forward, _backward)
 
 
 def dropout_seed(module: nn.Module) -> jax.Array:
-    """A fresh uint32 seed from the module's "dropout" stream."""
+    """A new uint32 seed from the module's "dropout" stream."""
     return jax.random.bits(module.make_rng("dropout"), (), jnp.uint32)
 
 
 class Dropout(nn.Module):
-    """Dropout of activations; the identity when deterministic.
-
-    Attributes:
-      rate: the probability of dropping an element, in [0, 1).
-    """
+    """Dropout of activations at a rate in [0, 1); the identity when deterministic."""
 
     rate: float
 

@@ -9,8 +9,8 @@ def look_up(table: jax.Array, ids: jax.Array) -> jax.Array:
     """The rows of `table`, [V, D], that have these numbers: [..., D], float32.
 
     The gradient of a row is summed in float32, because a frequent token occurs thousands of times.
-    Then it is cast to the dtype of the table, which is also that of the decoder's gradient. So XLA
-    adds the two before it sums over the devices.
+    Then it is cast to the dtype of the table, which is also that of the decoder's gradient, so that
+    XLA adds the two before it sums over the devices.
     """
     return table[ids].astype(jnp.float32)
 

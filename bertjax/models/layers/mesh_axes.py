@@ -8,10 +8,9 @@ from jax.sharding import PartitionSpec
 
 
 def mesh_axes(names: Sequence[str | None]) -> PartitionSpec | None:
-    """The mesh axes of an array whose dimensions have these logical axes (`bertjax.base.axes`).
+    """The mesh axes of the dimensions with these logical axes (`bertjax.base.axes`).
 
-    Returns:
-      None if no mesh is set, as when parameters are initialized or a model is exported.
+    None if no mesh is set, as when parameters are initialized or a model is exported.
     """
     if jax.sharding.get_abstract_mesh().empty:
         return None

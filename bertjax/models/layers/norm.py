@@ -8,13 +8,7 @@ from bertjax.models.layers.dense import parameter
 
 
 class LayerNorm(nn.Module):
-    """Layer normalization over the last axis (D), with statistics in float32.
-
-    Attributes:
-      axis: the logical axis of D.
-      eps: a number that is added to the variance.
-      use_bias: whether a bias is added.
-    """
+    """Layer normalization over the last axis (D), of that logical axis; statistics in float32."""
 
     axis: str
     eps: float
@@ -35,14 +29,7 @@ class LayerNorm(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    """x / sqrt(mean(x^2) + eps) * scale over the last axis (D), as arXiv 1910.07467.
-
-    The mean is computed in float32.
-
-    Attributes:
-      axis: the logical axis of D.
-      eps: a number that is added to the mean square.
-    """
+    """x / sqrt(mean(x^2) + eps) * scale over the last axis (arXiv 1910.07467); a float32 mean."""
 
     axis: str
     eps: float

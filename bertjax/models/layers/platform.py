@@ -4,10 +4,6 @@ import jax
 
 
 def platform() -> str:
-    """That of the active mesh, whose devices may be only described, or else of this process.
-
-    Returns:
-      "cpu", "tpu" or "gpu".
-    """
+    """That of the active mesh, perhaps only described, or of this process: "cpu", "tpu", "gpu"."""
     described = getattr(jax.sharding.get_abstract_mesh(), "abstract_device", None)
     return described.platform if described else jax.default_backend()

@@ -7,9 +7,8 @@ import jax.numpy as jnp
 def positions_of(segment_ids: jax.Array) -> jax.Array:
     """The position of each token in its own document, from 0: int [B, S] -> int32 [B, S].
 
-    Args:
-      segment_ids: a number for each token's document; the tokens of a document are side by side,
-        and neighbouring documents have different numbers. Padding counts as a document.
+    The tokens of a document are side by side, and the next document has another number. Padding
+    counts as a document.
     """
     column = jax.lax.broadcasted_iota(jnp.int32, segment_ids.shape, 1)
     begins = segment_ids[:, 1:] != segment_ids[:, :-1]

@@ -10,8 +10,7 @@ import numpy as np
 class Rotation(NamedTuple):
     """The cosines and sines of every position: float32, [S, 3, 1, H] or [B, S, 3, 1, H].
 
-    The axis of size 3 is that of queries, keys and values. The angles of values are 0, so values do
-    not change.
+    The axis of size 3 is that of queries, keys and values. The angles of values are 0.
     """
 
     cosine: jax.Array
@@ -24,12 +23,9 @@ class Rotation(NamedTuple):
 
 
 def rotation(positions: jax.Array, width: int, theta: float) -> Rotation:
-    """The rotation of heads at some positions.
+    """The rotation of heads at positions int [S], or [B, S] if each row has its own.
 
-    Args:
-      positions: int [S], or [B, S] if each row has its own.
-      width: H, an even number.
-      theta: the base of the frequencies; the slowest of them turns once in 2 pi theta positions.
+    H, the width, is even. The slowest frequency turns once in 2 pi theta positions.
     """
     frequencies = theta ** (-np.arange(0, width, 2, dtype=np.float64) / width)
     angles = positions[..., None].astype(jnp.float32) * frequencies.astype(np.float32)

@@ -16,12 +16,7 @@ _SMALL = 1e-12
 
 
 class Vectors(NamedTuple):
-    """The vectors of texts.
-
-    Attributes:
-      values: float32 [..., D]; or [..., S, D], a vector for each token.
-      mask: bool [..., S], which tokens count; None: a text has one vector.
-    """
+    """The vectors of texts, float32 [..., D]; or of tokens [..., S, D], and a mask [..., S]."""
 
     values: jax.Array
     mask: jax.Array | None = None

@@ -9,7 +9,7 @@ window, and not after a causal query. Queries and keys are rotated inside.
 Scores are kept transposed, [keys, queries]. So the sums over keys are sums of vector registers, the
 statistics of the queries lie along lanes, and no array of scores is transposed. For the backward
 pass the output and the logarithm of each query's sum are kept, under checkpoint names, so that
-`jax.checkpoint` need not compute them again; the rest is computed again.
+`jax.checkpoint` need not compute them again.
 
 The bits of dropout are those of `bertjax.models.layers.dropout.keep_mask`, so a run may go on with
 another implementation.
@@ -55,11 +55,10 @@ def kernel_self_attention(
     drop: Drop | None = None,
     interpret: Any = False,
 ) -> jax.Array:
-    """See `bertjax.models.attention.contract`; for shapes that `serves` takes, and a mask of keys.
+    """`bertjax.models.attention.contract`, for shapes that `serves` takes, and a mask of keys.
 
-    Args:
-      interpret: whether JAX executes the kernels' instructions, on any platform; or the
-        `InterpretParams` of it.
+    With `interpret`, JAX executes the kernels' instructions, on any platform (or its
+    `InterpretParams`).
     """
     seed, rate, bits = (drop.seed, drop.rate, drop.bits) if drop else (jnp.uint32(0), 0.0, 32)
     rows, _ = mask.keys.shape
@@ -114,12 +113,7 @@ def _of_device(
     dropout: Dropout,
     interpret: Any,
 ) -> jax.Array:
-    """Attention of the rows and the heads of one device: [B, S, N, H].
-
-    Args:
-      heads_before: the number of the first of these heads.
-      pieces: the mesh axis that splits the length; None: a device has whole sequences.
-    """
+    """The rows and heads of one device, [B, S, N, H]; the mesh axis `pieces` splits the length."""
     batch, length, _, heads, width = qkv.shape
     more = 0 if pieces else padded_length(length) - length
     more_heads = -heads % (LANES // width)
@@ -155,12 +149,7 @@ def _of_device(
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
 def _attend(given: Given, forms: tuple[Form, Form], groups: int, interpret: Any) -> jax.Array:
-    """The context [B, S, N * H] of one device.
-
-    Args:
-      forms: the form of the forward kernel, and that of the backward kernel.
-      groups: the groups of heads.
-    """
+    """The context [B, S, N * H] of one device; `forms`: of the forward and backward kernels."""
     return _forward(given, forms, groups, interpret)[0]
 
 

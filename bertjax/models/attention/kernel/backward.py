@@ -31,22 +31,14 @@ from bertjax.models.attention.kernel.form import LANES, Form, Index, Ref
 
 
 class _Block(NamedTuple):
-    """A block of queries, and what the forward pass and the loss say of them.
-
-    Attributes:
-      query_t: the queries of all heads, [128, C].
-      gradients: of each head, the gradients of the contexts, [C, 128].
-      gradient_t: those of all heads, [128, C].
-      means: of each head, the mean of the gradients of the weights, [1, C].
-      logs: of each head, the logarithms of the sums, [1, C].
-    """
+    """A block of queries, and what the forward pass and the loss say of them."""
 
     queries: Queries
-    query_t: jax.Array
-    gradients: list[jax.Array]
-    gradient_t: jax.Array
-    means: list[jax.Array]
-    logs: list[jax.Array]
+    query_t: jax.Array  # of all heads, [128, C]
+    gradients: list[jax.Array]  # of each head's contexts, [C, 128]
+    gradient_t: jax.Array  # of all heads, [128, C]
+    means: list[jax.Array]  # of each head, the mean of the gradients of the weights, [1, C]
+    logs: list[jax.Array]  # of each head, the logarithms of the sums, [1, C]
 
 
 def _kernel(

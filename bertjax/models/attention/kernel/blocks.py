@@ -67,30 +67,18 @@ def as_columns(row: jax.Array) -> jax.Array:
 
 
 class Queries(NamedTuple):
-    """A block of queries.
+    """A block of queries."""
 
-    Attributes:
-      place: its first position.
-      all_heads: [C, 128], multiplied by 1 / sqrt(H), and rotated if positions are; then in units of
-        log(2), too.
-      of_heads: the same for each head, with zeros in the lanes of the others.
-      codes: int [1, C].
-    """
-
-    place: Index
-    all_heads: jax.Array
-    of_heads: list[jax.Array]
-    codes: jax.Array
+    place: Index  # its first position
+    all_heads: jax.Array  # [C, 128], times 1 / sqrt(H); if rotated, in units of log(2), too
+    of_heads: list[jax.Array]  # with zeros in the lanes of the others
+    codes: jax.Array  # int [1, C]
 
 
 def block_of_queries(
     index: int, q: Ref, codes: Ref, table: Ref | None, first_query: Index, form: Form
 ) -> Queries:
-    """Block `index` of the step's queries.
-
-    Args:
-      first_query: the position of the device's first query.
-    """
+    """Block `index` of the step's queries; `first_query` is the first position of the device."""
     x = q[0, pl.ds(index * form.queries, form.queries)]
     before = pl.program_id(2) * form.step + index * form.queries
     place = pl.multiple_of(first_query + before, LANES)
@@ -105,11 +93,7 @@ def block_of_queries(
 def over_seen_keys(
     bounds: Ref, form: Form, body: Callable[[jax.Array, list[T]], list[T]], start: list[T]
 ) -> list[T]:
-    """Calls `body` with the first key of each block of keys that the step's queries see.
-
-    Args:
-      body: (first key, result of the block before) -> result.
-    """
+    """Calls `body` with the first key of each block that is seen, and the result before."""
     low, high = (bounds[pl.program_id(0), pl.program_id(2), i] for i in range(2))
 
     def of_round(index: jax.Array, before: list[T]) -> list[T]:
@@ -119,12 +103,7 @@ def over_seen_keys(
 
 
 def scores(keys: jax.Array, queries: jax.Array, seen: jax.Array, form: Form) -> jax.Array:
-    """The scores of a head, in units of log(2): float32 [K, C].
-
-    Args:
-      queries: one of `Queries.of_heads`.
-      seen: the result of `visible`.
-    """
+    """The scores of a head, in units of log(2), float32 [K, C]; `seen` is of `visible`."""
     products = dot(keys, queries, (1, 1))
     return jnp.where(seen, products if form.rotary else products * LOG2E, LOW)
 
@@ -132,13 +111,12 @@ def scores(keys: jax.Array, queries: jax.Array, seen: jax.Array, form: Form) -> 
 def rotated(
     x: jax.Array, table: jax.Array, form: Form, scale: float = 1.0, *, back: bool = False
 ) -> jax.Array:
-    """x [n, 128], turned by the angles of its positions; see `bertjax.models.layers.rotary`.
+    """x [n, 128], turned by the angles of its positions (`layers.rotary`), or `back`.
 
     Args:
       table: float32 [n, 128], cosines in the first 64 lanes and sines in the others, of the H / 2
         frequencies again and again.
       scale: a factor of the result, which is rounded once.
-      back: whether x is turned by the negative angles.
     """
     first_half = jax.lax.broadcasted_iota(jnp.int32, (1, LANES), 1) < LANES // 2
     swapped = pltpu.roll(table, LANES // 2, 1)
@@ -160,11 +138,7 @@ def _quarter_turn(form: Form, dtype: jax.typing.DTypeLike) -> jax.Array:
 
 
 def visible(codes: Ref, prepared: Ref, first_key: Index, queries: Queries, form: Form) -> jax.Array:
-    """Bool [K, C]: whether a query of a block sees a key: those with its own code.
-
-    Args:
-      prepared: the columns of all keys' codes, if blocks of keys are unaligned.
-    """
+    """Bool [K, C]: whether a query of a block sees a key: those with its own code."""
     there = pl.ds(first_key, form.keys)
     columns = prepared[there] if form.unaligned else as_columns(codes[0, :1, there])
     of_keys = jnp.concatenate([columns] * (form.queries // LANES), 1)
@@ -183,11 +157,7 @@ def visible(codes: Ref, prepared: Ref, first_key: Index, queries: Queries, form:
 def keep_masks(
     bits: jax.Array, first_head: jax.Array, first_key: Index, queries: Queries, form: Form
 ) -> Iterator[jax.Array]:
-    """Yields the mask of dropout of each head, [K, C]: `bertjax.models.layers.dropout.keep_mask`.
-
-    Args:
-      bits: the row's, of `bertjax.models.layers.dropout.row_bits`.
-    """
+    """Yields each head's `layers.dropout.keep_mask`, [K, C]; `bits` are the row's."""
     rule, (key, query) = form.dropout, _places(jnp.uint32, form)
     stride, threshold = jnp.uint32(rule.stride), round(rule.rate * 2**rule.bits)
     place = query * stride + key

@@ -14,22 +14,13 @@ _SHORT = 16_384  # up to so many keys, half of the 128 MiB of VMEM will do, and 
 
 
 class Given(NamedTuple):
-    """The arguments of both kernels.
+    """The arguments of both kernels."""
 
-    Attributes:
-      arrays: `q` and `kv`, or one array for both.
-      codes: int32 [B, 2, T], the code of each position as a key and as a query; see
-        `bertjax.models.attention.kernel.blocks.visible`.
-      bits: uint32 [B], `bertjax.models.layers.dropout.row_bits` of these rows.
-      first: int32 [2], the number of the first of these heads, and of the first of these queries.
-      table: float32 [T, 128] or None; see `bertjax.models.attention.kernel.blocks.rotated`.
-    """
-
-    arrays: tuple[jax.Array, ...]
-    codes: jax.Array
-    bits: jax.Array
-    first: jax.Array
-    table: jax.Array | None
+    arrays: tuple[jax.Array, ...]  # `q` and `kv`, or one array for both
+    codes: jax.Array  # int32 [B, 2, T], of each position as a key and as a query (`blocks.visible`)
+    bits: jax.Array  # uint32 [B], `dropout.row_bits` of these rows
+    first: jax.Array  # int32 [2], the number of the first of these heads, and of these queries
+    table: jax.Array | None  # float32 [T, 128] (`blocks.rotated`)
 
     @property
     def q(self) -> jax.Array:
@@ -55,8 +46,7 @@ class Given(NamedTuple):
 def bounds_of(codes: jax.Array, first_query: jax.Array, queries: int, form: Form) -> jax.Array:
     """int32 [B, S / R, 2]: the first block of keys that a step's queries see, and the one after.
 
-    Documents need not lie in the order of their numbers; the blocks between the bounds are then
-    more than those that are seen.
+    Documents may have any order, so some blocks between the bounds may not be seen.
     """
     if not form.streamed:
         return jnp.zeros((1, 1, 2), jnp.int32)

@@ -16,45 +16,29 @@ BLOCK = 512  # the keys of a block, and the queries of a step, where it divides 
 
 
 class Dropout(NamedTuple):
-    """The rule by which attention probabilities are dropped.
-
-    Attributes:
-      rate: the probability.
-      bits: the random bits of a decision, 32 or 16.
-      paired: whether the heads of a group begin with an even number, so that two share 32 bits.
-      stride: S without padding, by which the pairs of positions are numbered.
-    """
+    """The rule by which attention probabilities are dropped."""
 
     rate: float
-    bits: int
-    paired: bool
-    stride: int
+    bits: int  # of a decision, 32 or 16
+    paired: bool  # the heads of a group begin with an even number, so that two share 32 bits
+    stride: int  # S without padding, by which the pairs of positions are numbered
 
 
 class Form(NamedTuple):
     """A kernel's sizes and rules.
 
-    Attributes:
-      length: T, the keys of a sequence, a multiple of 128.
-      width: H, which divides 128.
-      step: R, the queries of one step of the grid.
-      queries: C, the queries of a block; it divides R.
-      keys: K, the keys of a block.
-      streamed: whether a block of queries is multiplied with one block of keys after another,
-        which its bounds name; else with one block: all keys, or those of the window.
-      pattern: see `bertjax.models.attention.contract`.
-      rotary: whether queries and keys are rotated.
-      dropout: what is dropped.
+    If `streamed`, a block of queries is multiplied with one block of keys after another, which its
+    bounds name; else with one block: all keys, or those of the window.
     """
 
-    length: int
-    width: int
-    step: int
-    queries: int
-    keys: int
+    length: int  # T, the keys of a sequence, a multiple of 128
+    width: int  # H, which divides 128
+    step: int  # R, the queries of one step of the grid
+    queries: int  # C, the queries of a block; it divides R
+    keys: int  # K, the keys of a block
     streamed: bool
     pattern: Pattern
-    rotary: bool
+    rotary: bool  # queries and keys are rotated
     dropout: Dropout
 
     @property
@@ -101,12 +85,7 @@ def form_of(
     rotary: bool,
     backward: bool,
 ) -> Form:
-    """The fastest form, by the bundles that the compiler makes of it.
-
-    Args:
-      length: T.
-      queries: the queries of a device, T or a part of it.
-    """
+    """The fastest form for a device's queries, by the bundles that the compiler makes."""
     step = _divisor(queries, BLOCK)
     keys, block, streamed = length, step, False
     if pattern.window is not None:

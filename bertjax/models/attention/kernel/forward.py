@@ -26,17 +26,11 @@ from bertjax.models.attention.kernel.form import LANES, Form, Index, Ref
 
 
 class _Softmax(NamedTuple):
-    """The softmax of a head over the keys so far.
+    """The softmax of a head over the keys so far."""
 
-    Attributes:
-      highest: [1, C], the highest score, in units of log(2).
-      total: [1, C], the sum of the weights, 2 to the power of score - highest.
-      context: [H, C], the sum of weights times values.
-    """
-
-    highest: jax.Array
-    total: jax.Array
-    context: jax.Array
+    highest: jax.Array  # [1, C], the highest score, in units of log(2)
+    total: jax.Array  # [1, C], the sum of the weights, 2 to the power of score - highest
+    context: jax.Array  # [H, C], the sum of weights times values
 
 
 _LEAST = 1e-30  # the sum of a query that sees no block of keys

@@ -10,19 +10,12 @@ from bertjax.models.attention.kernel.form import LANES
 
 
 class Keys(NamedTuple):
-    """The keys for the queries of a device, and what belongs to their positions.
+    """The keys for a device's queries; `codes` and `table` are as in `call.Given`."""
 
-    Attributes:
-      kv: keys and values [B, T, 2, N, H].
-      codes: [B, 2, T], see `bertjax.models.attention.kernel.call.Given`.
-      table: [T, 128] or None, see there.
-      first_query: the position of the device's first query among them.
-    """
-
-    kv: jax.Array
+    kv: jax.Array  # [B, T, 2, N, H]
     codes: jax.Array
     table: jax.Array | None
-    first_query: jax.Array | int
+    first_query: jax.Array | int  # its position among the keys
 
 
 def keys_of_piece(
@@ -34,13 +27,10 @@ def keys_of_piece(
     *,
     numbered: bool,
 ) -> Keys:
-    """All keys, gathered from all devices; with a window, those of the neighbours that it reaches.
+    """The keys of all devices; with a window, those of the neighbours that it reaches.
 
-    Args:
-      qkv: the device's piece, [B, S, 3, N, H].
-      codes, table: of all positions.
-      axis: the mesh axis that splits the length, inside `jax.shard_map`.
-      numbered: whether keys are numbered from the first of the sequence, as dropout does.
+    `codes` and `table` are of all positions. Dropout needs keys that are `numbered` from the first
+    of the sequence.
     """
     kv, length = qkv[:, :, 1:], qkv.shape[1]
     first, count = jax.lax.axis_index(axis) * length, jax.lax.axis_size(axis)

@@ -1,7 +1,7 @@
 """ELMo (arXiv 1802.05365): a language model in each direction over vectors of words.
 
-As bilm-tf computes it (bilm/model.py, bilm/training.py). The states after a text can be given to
-the next one, which then goes on where the text ended.
+As bilm-tf computes it (bilm/model.py, bilm/training.py). The next text may go on from the states
+after a text.
 """
 
 from collections.abc import Mapping
@@ -20,11 +20,7 @@ Both = tuple[jax.Array, jax.Array]  # of the forward and the backward direction
 
 
 class Layer(nn.Module):
-    """An LSTM in each direction; neither sees the other.
-
-    Attributes:
-      skips: whether the inputs are added to the outputs.
-    """
+    """An LSTM in each direction; neither sees the other. `skips`: the inputs are added."""
 
     spec: ElmoSpec
     skips: bool
@@ -33,15 +29,12 @@ class Layer(nn.Module):
     def __call__(
         self, both: Both, mask: jax.Array, states: jax.Array, deterministic: bool
     ) -> tuple[Both, jax.Array]:
-        """Reads the text in its order, and in the reverse order.
+        """Reads the text in both orders; returns the outputs, and the states after the text.
 
         Args:
           both: the inputs of both directions, [S, B, P] each.
           mask: bool [S, B, 1].
           states: [B, 2, cells + P], of both directions.
-
-        Returns:
-          The outputs of both directions, and the states after the text.
         """
         drop = Dropout(self.spec.hidden_dropout_prob)
         forward, backward = (drop(x, deterministic) for x in both)
@@ -102,7 +95,7 @@ class Elmo(nn.Module):
     def read(
         self, inputs: Mapping[str, jax.Array], *, deterministic: bool
     ) -> tuple[list[jax.Array], jax.Array]:
-        """Returns what `hidden_states` does, and the states after the text.
+        """The result of `hidden_states`, and the states after the text.
 
         It goes on from the "states" of the inputs; without them, the text is a beginning. With
         "backward_characters", the backward direction reads these, from the last to the first.

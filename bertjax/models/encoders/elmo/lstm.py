@@ -18,19 +18,12 @@ State = tuple[jax.Array, jax.Array]  # c [B, cells] and h [B, P], float32
 
 
 class Steps(NamedTuple):
-    """The arrays that the steps of a direction need.
+    """The arrays that the steps of a direction need."""
 
-    Attributes:
-      given: [S, B, 4 cells], what the inputs give to the gates, float32.
-      mask: bool [S, B, 1]; where it is False, the state stays as it was.
-      recurrent: [P, 4 cells], of the state before.
-      projection: [cells, P], if the states are projected.
-    """
-
-    given: jax.Array
-    mask: jax.Array
-    recurrent: jax.Array
-    projection: jax.Array | None
+    given: jax.Array  # float32 [S, B, 4 cells], what the inputs give to the gates
+    mask: jax.Array  # bool [S, B, 1]; where it is False, the state stays as it was
+    recurrent: jax.Array  # [P, 4 cells], of the state before
+    projection: jax.Array | None  # [cells, P], if the states are projected
 
 
 class Lstm(nn.Module):
@@ -58,11 +51,7 @@ class Lstm(nn.Module):
 def read(
     spec: ElmoSpec, both: tuple[Steps, ...], states: tuple[State, ...]
 ) -> tuple[tuple[jax.Array, ...], tuple[State, ...]]:
-    """Reads the steps of two directions, each in its order, side by side in one loop.
-
-    Returns:
-      The state h of each direction after each step, [S, B, P]; and the states after the last one.
-    """
+    """Reads two directions in one loop: the states h, [S, B, P] each, and the last states."""
 
     def advance(steps: Steps, state: State, given: jax.Array, there: jax.Array) -> State:
         c, h = state

@@ -1,7 +1,7 @@
 """The vector of a word from its characters: convolutions, highways, a projection.
 
-The character model of bilm-tf (bilm/model.py, `_build_word_char_embeddings`), which is that of
-Kim et al. (arXiv 1508.06615) and of Jozefowicz et al. (arXiv 1602.02410).
+As bilm-tf (bilm/model.py, `_build_word_char_embeddings`), after Kim et al. (arXiv 1508.06615) and
+Jozefowicz et al. (arXiv 1602.02410).
 """
 
 from collections.abc import Callable

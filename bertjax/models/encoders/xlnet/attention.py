@@ -21,23 +21,14 @@ from bertjax.models.layers.dropout import dropout_seed
 
 
 class Surroundings(NamedTuple):
-    """The arrays beside the tokens; keys (T) are the memory (M) and the tokens (S).
+    """The arrays next to the tokens; keys (T) are the memory (M) and the tokens (S)."""
 
-    Attributes:
-      distances: [S + T, D], the sinusoids of T, T - 1, ..., 1 - S.
-      other_text: bool [B, S, T], whether a key is of another text than a query.
-      seen: bool [B, T], or [B, 1, S, T]: which keys a token sees.
-      segment_ids: int [B, T], the packed document of each key; None: a row is one document.
-      seen_by_targets: bool [B, 1, S, T], which keys the query stream sees.
-      targets: [B, P, S], one-hot: the places of the query stream.
-    """
-
-    distances: jax.Array
-    other_text: jax.Array
-    seen: jax.Array
-    segment_ids: jax.Array | None = None
-    seen_by_targets: jax.Array | None = None
-    targets: jax.Array | None = None
+    distances: jax.Array  # [S + T, D], the sinusoids of T, T - 1, ..., 1 - S
+    other_text: jax.Array  # bool [B, S, T], whether a key is of another text than a query
+    seen: jax.Array  # bool [B, T], or [B, 1, S, T]: which keys a token sees
+    segment_ids: jax.Array | None = None  # int [B, T], the keys' packed documents
+    seen_by_targets: jax.Array | None = None  # bool [B, 1, S, T], by the query stream
+    targets: jax.Array | None = None  # [B, P, S], one-hot: the places of the query stream
 
 
 def sinusoids(distances: jax.Array, width: int) -> jax.Array:
@@ -50,9 +41,8 @@ def sinusoids(distances: jax.Array, width: int) -> jax.Array:
 def by_distance(scores: jax.Array, keys: int) -> jax.Array:
     """Scores of S queries with the distances T, ..., 1 - S -> their scores with T keys.
 
-    Row i is shifted so that column j has the distance T - S + i - j: [..., S, S + T] ->
-    [..., S, T]. A row of the result begins S - i columns further in its row of the argument, which
-    a change of shape does.
+    [..., S, S + T] -> [..., S, T]: column j of row i has the distance T - S + i - j. A row of the
+    result begins S - i columns further in its row of the argument, which a change of shape does.
     """
     *batch, queries, distances = scores.shape
     moved = scores.reshape(*batch, distances, queries)[..., 1:, :]

@@ -12,9 +12,6 @@ class XlnetSpec(
     It has no table of positions and none of token types: a token knows how far another is, and
     whether both are of one text. So `max_position_embeddings` is only the longest sequence that
     the programs take; of the token types, A is 0, B is 1, and <cls> is 2.
-
-    Raises:
-      ValueError: as `TransformerSpec`; or an odd width, which no sinusoids have.
     """
 
     encoder = "xlnet"
@@ -29,11 +26,7 @@ class XlnetSpec(
             raise ValueError(f"hidden_size={self.hidden_size}: must be even")
 
     def flops_per_token(self, length: int, predicted: int, context: float | None = None) -> float:
-        """See `bertjax.models.encoders.contract.EncoderSpec`.
-
-        Scores are of contents and of distances. The products of the distances with their kernel
-        are made once for a batch, and do not count.
-        """
+        """Scores of contents and distances; the distances' product, one a batch, is left out."""
         seen = length if context is None else context
         distances = 6.0 * self.num_hidden_layers * self.hidden_size * seen
         return super().flops_per_token(length, predicted, context) + distances
