@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bertjax.base.shipped import PROGRAMS, shipped
 
-# What one wants -> the programs for it, in the order in which they are listed.
+# The programs for each purpose, in the order in which they are listed.
 GROUPS = {
     "from text to a model": ("prepare_corpus", "pretrain", "finetune", "predict", "convert"),
     "how good a model is": ("evaluate", "watch", "score", "probe"),

@@ -1,4 +1,4 @@
-"""What only some users install: the extras of setup.py."""
+"""The extras of setup.py, which only some users install."""
 
 
 def install(extra: str) -> str:

@@ -278,8 +278,10 @@ def train(way: str, corpus: str, steps: int, pairs: str, work: Path) -> dict[str
     run = WAYS[way](corpus, steps, work / way)
     last = run.models[max(run.models)]
     if "electra" not in way:
-        opened = {step: open_model(name) for step, name in run.models.items()}
-        points = {step: evaluate(m, corpus) for step, m in opened.items() if not m.spec.causal}
+        points = {}
+        for step, name in run.models.items():
+            if not (model := open_model(name)).spec.causal:
+                points[step] = evaluate(model, corpus)
         found = {"seconds": run.seconds} | points[max(points)]
         found["curve"] = {step: point["mlm_loss"] for step, point in points.items()}
         return found | ({"grammar": score.run(last, pairs, most=100)["overall"]} if pairs else {})

@@ -126,7 +126,7 @@ class RowPacker:
         return Pieces(row, self._columns[place], self._start(self._begins[piece], epoch), length)
 
     def _start(self, begin: np.ndarray, epoch: np.ndarray) -> np.ndarray:
-        """Where pieces begin in this epoch, if they begin at `begin` [T] when the rest is last."""
+        """The begins of pieces in this epoch; `begin` [T] has them for a rest that is last."""
         document = np.searchsorted(self._documents, begin, side="right") - 1
         first = self._documents[document]
         whole, rest = np.divmod(self._documents[document + 1] - first, self._room)
@@ -137,7 +137,7 @@ class RowPacker:
 
 
 def _pieces_by_length(store: TokenStore, room: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where pieces begin if the rest is last, by source and length; and each length's offset."""
+    """The begins of pieces whose rest is last, by source and length; each length's offset."""
     begins, class_starts, total = [], [], 0
     for source in store.sources:
         starts = store.document_starts[source.first_document : source.last_document_exclusive + 1]

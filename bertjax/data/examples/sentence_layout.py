@@ -97,7 +97,7 @@ class SentenceRows:
 
 
 def _sentence_starts(store: TokenStore, documents: np.ndarray, room: int) -> np.ndarray:
-    """Where sentences begin; one that is longer than `room` is cut into pieces."""
+    """The begins of sentences; one that is longer than `room` is cut into pieces."""
     every = store.sentence_starts
     first, last = np.searchsorted(every, documents[[0, -1]])
     starts = every[first:last]

@@ -156,7 +156,7 @@ class SpanSampler:
         end: np.ndarray,
         replaces_a: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Where A ends and B begins; whether it is inside a sentence."""
+        """The place where A ends and B begins, and whether it is inside a sentence."""
         sentences = self._store.sentence_starts
         # The number of sentences that begin inside the span.
         count = np.searchsorted(sentences, end, side="left") - sentence - 1
