@@ -71,12 +71,14 @@ class Progress:
         self._last_line = time.monotonic()
         passed = self._last_line - self._start
         measured = passed - self._left_out
+        # After a compilation, the first step returns before it is computed.
+        known = measured >= (1 if self._left_out else 1e-9)
         done = "{n_fmt}/{total_fmt} [{elapsed}<{remaining}" if self._total else "{n_fmt} [{elapsed}"
         line = tqdm.format_meter(
             self._count,
             self._total,
             passed,
-            rate=(self._count - self._initial) / measured if measured > 0 else None,
+            rate=(self._count - self._initial) / measured if known else 0,  # 0 is "?"
             initial=self._initial,
             postfix=self._note,
             bar_format=f"{{desc}}: {done}, {{rate_fmt}}{{postfix}}]",

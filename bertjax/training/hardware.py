@@ -1,5 +1,7 @@
 """What devices can do: their peak performance, and the dtypes in which they multiply."""
 
+from pathlib import Path
+
 import jax
 
 AUTO = "auto"  # a compute_dtype: `compute_dtype` of the device
@@ -19,6 +21,8 @@ _PEAK = {
     "TPU v3": 61.5e12,
     "TPU v2": 22.5e12,
 }
+
+_CPU_INFO = Path("/proc/cpuinfo")
 
 
 def peak_flops(device_kind: str) -> float | None:
@@ -46,12 +50,20 @@ def dtype_in_words(dtype: str, device: jax.Device) -> str:
     """How a run announces its compute_dtype, with a warning where another one is faster.
 
     A GPU without units for bfloat16 computes such products in float32
-    (https://github.com/jax-ml/jax/issues/21212).
+    (https://github.com/jax-ml/jax/issues/21212), and so does a CPU.
     """
     text = f"computed in {dtype}"
-    if device.platform == "gpu" and dtype == "bfloat16" != compute_dtype(device):
+    if dtype == "bfloat16" and not _multiplies_bfloat16(device):
         text += (
             f"\nwarning: {device.device_kind} has no units for bfloat16, and converts it to "
             "float32 and back: --config.model.compute_dtype=float32 is faster"
         )
     return text
+
+
+def _multiplies_bfloat16(device: jax.Device) -> bool:
+    """Whether the device has units for bfloat16; a CPU that Linux does not describe may have."""
+    if device.platform != "cpu" or not _CPU_INFO.exists():
+        return device.platform == "cpu" or compute_dtype(device) == "bfloat16"
+    # The flags of x86-64 are avx512_bf16 and amx_bf16; of Arm, bf16 and svebf16.
+    return "bf16" in _CPU_INFO.read_text()

@@ -49,6 +49,17 @@ def test_a_compilation_is_no_part_of_the_rate(monkeypatch, capsys):
     assert first == "training:   8% 7/85 [01:37<01:18,  1.00 steps/s]"
 
 
+def test_less_than_a_second_has_no_rate(monkeypatch, capsys):
+    now = iter([0.0, *[90.5] * 9])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(now))
+    bar = progress.Progress("training", 85, " steps")
+    bar.leave_out(90.0)
+    bar.update(1, "loss 1.60")
+    bar.close()
+    first = capsys.readouterr().err.splitlines()[0]
+    assert first == "training:   1% 1/85 [01:30<?, ? steps/s, loss 1.60]"
+
+
 def test_a_bar_leaves_a_compilation_out(monkeypatch):
     """The rate of a bar is that of its last units."""
     monkeypatch.setattr(progress.sys.stderr, "isatty", lambda: True, raising=False)

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from bertjax.training import hardware
 from bertjax.training.hardware import compute_dtype, dtype_in_words, peak_flops, resolved
 
 
@@ -36,7 +37,8 @@ DEVICES = {  # the platform and compute capability, as JAX gives them
 
 
 @pytest.mark.parametrize("kind", DEVICES)
-def test_dtype_of_products(kind):
+def test_dtype_of_products(kind, tmp_path, monkeypatch):
+    monkeypatch.setattr(hardware, "_CPU_INFO", tmp_path / "cpuinfo")  # of no CPU
     platform, capability, dtype = DEVICES[kind]
     device = SimpleNamespace(platform=platform, device_kind=kind)
     if capability:
@@ -51,3 +53,18 @@ def test_dtype_of_products(kind):
     for warning in warnings:
         assert warning.startswith(f"warning: {kind} has no units for bfloat16")
         assert warning.endswith(": --config.model.compute_dtype=float32 is faster")
+
+
+@pytest.mark.parametrize(
+    "flags, warned",
+    [("fpu avx2", True), ("fpu avx512f avx512_bf16", False), ("asimd bf16", False), (None, False)],
+)
+def test_a_cpu_says_whether_it_multiplies_bfloat16(flags, warned, tmp_path, monkeypatch):
+    monkeypatch.setattr(hardware, "_CPU_INFO", tmp_path / "cpuinfo")
+    if flags:
+        (tmp_path / "cpuinfo").write_text(f"flags\t\t: {flags}\n")
+    device = SimpleNamespace(platform="cpu", device_kind="cpu")
+    _, *warnings = dtype_in_words("bfloat16", device).splitlines()
+    assert [line.startswith("warning: cpu has no units for bfloat16") for line in warnings] == (
+        [True] * warned
+    )
