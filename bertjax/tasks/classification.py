@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from bertjax.base.errors import InputError
+from bertjax.base.limits import require
 from bertjax.base.progress import tracked
 from bertjax.tasks.encoded import Encoded
 from bertjax.tasks.probabilities import combined, softmax
@@ -137,18 +138,14 @@ def classification(
     return AnsweredPairs(classes, pairs, steps, step_dropout)
 
 
-def check_answers(steps: int, step_dropout: float, without_pairs: str) -> None:
+def check_answers(task: Any, without_pairs: str) -> None:
     """Checks the `ANSWERS` of a task; `without_pairs` names one that has no pairs of texts."""
-    if steps and without_pairs:
-        raise ValueError(
-            f"answer_steps={steps}: an answer network reads pairs of texts that have a class, and "
-            f"{without_pairs} has none: set it to 0"
-        )
-    if not steps and step_dropout != STEP_DROPOUT:
-        raise ValueError(
-            f"answer_dropout={step_dropout}: with answer_steps=0 there is no answer network: set "
-            "answer_steps, such as to 5, or leave this as it was"
-        )
+    needs = "an answer network reads pairs of texts that have a class, and"
+    problem = f"{needs} {without_pairs} has none: set it to 0"
+    require(not (task.answer_steps and without_pairs), task, "answer_steps", problem)
+    problem = "with answer_steps=0 there is no answer network: set answer_steps, such as to 5, or "
+    used = task.answer_steps or task.answer_dropout == STEP_DROPOUT
+    require(used, task, "answer_dropout", f"{problem}leave this as it was")
 
 
 @dataclasses.dataclass(frozen=True)

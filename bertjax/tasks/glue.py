@@ -11,7 +11,7 @@ import numpy as np
 
 from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write
-from bertjax.base.limits import FewOrNone, Free, Rate, check_limits
+from bertjax.base.limits import FewOrNone, Free, Rate, check_limits, require
 from bertjax.base.validation import real
 from bertjax.data.corpus import tfds
 from bertjax.tasks import official_files, scores
@@ -108,13 +108,10 @@ class Glue(Task):
     answer_dropout: Rate = STEP_DROPOUT
 
     def __post_init__(self):
-        if self.name not in SETS:
-            raise InputError(
-                f"config.task.name={self.name!r}: must be one of {', '.join(SETS)}, or all"
-            )
+        require(self.name in SETS, self, "name", f"must be one of {', '.join(SETS)}, or all")
         check_limits(self)
         of_pairs = self._set.classes and len(self._set.texts) == 2
-        check_answers(self.answer_steps, self.answer_dropout, "" if of_pairs else self.name)
+        check_answers(self, "" if of_pairs else self.name)
 
     @property
     def _set(self) -> _Set:

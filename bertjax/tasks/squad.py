@@ -9,7 +9,7 @@ import numpy as np
 
 from bertjax.base.errors import InputError
 from bertjax.base.files import write_json
-from bertjax.base.limits import Count, Few, Free
+from bertjax.base.limits import Count, Few, Free, require
 from bertjax.data.corpus import tfds
 from bertjax.tasks import official_files
 from bertjax.tasks.question_answering import (
@@ -57,10 +57,8 @@ class Squad(Task):
     test_splits = ()
 
     def __post_init__(self):
-        if self.version not in VERSIONS:
-            raise InputError(
-                f"config.task.version={self.version!r}: must be one of {', '.join(VERSIONS)}"
-            )
+        known = f"must be one of {', '.join(VERSIONS)}"
+        require(self.version in VERSIONS, self, "version", known)
         object.__setattr__(self, "name", VERSIONS[self.version])
 
     @property

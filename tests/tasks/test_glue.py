@@ -192,7 +192,7 @@ def test_bad_files(tmp_path, name, split, lines, message):
 
 
 def test_bad_names(tmp_path):
-    with pytest.raises(InputError, match="name='mrpc': must be one of CoLA, SST-2, MRPC"):
+    with pytest.raises(ValueError, match="name='mrpc': must be one of CoLA, SST-2, MRPC"):
         Glue(str(tmp_path), "mrpc")
     with pytest.raises(
         InputError, match="MRPC: no such folder: name the folder that has train.tsv"

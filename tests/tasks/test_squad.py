@@ -139,7 +139,7 @@ def test_bad_files(tmp_path):
     write(path, ENTRIES, context=" \n")
     with pytest.raises(InputError, match="question 1: the context is empty"):
         task.read("dev")
-    with pytest.raises(InputError, match=r"version='2': must be one of v1\.1, v2\.0"):
+    with pytest.raises(ValueError, match=r"version='2': must be one of v1\.1, v2\.0"):
         Squad("x", "2")
 
 
