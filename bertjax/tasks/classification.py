@@ -4,13 +4,14 @@ import abc
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, NotRequired
 
 import numpy as np
 
 from bertjax.base.errors import InputError
 from bertjax.base.limits import require
 from bertjax.base.progress import tracked
+from bertjax.base.validation import record
 from bertjax.tasks.encoded import Encoded
 from bertjax.tasks.probabilities import combined, softmax
 from bertjax.tasks.rows import json_object, looks_like_json
@@ -20,6 +21,7 @@ from bertjax.text.tokenizer import Tokenizer
 
 # Fields of a task that say how the classes of pairs are read
 # (`bertjax.models.heads.answer_network`).
+_PAIR = record(text=str, text_b=NotRequired[str | None])
 ANSWERS = ("answer_steps", "answer_dropout")
 STEP_DROPOUT = 0.1  # that of namisan/mt-dnn
 _AT_ONCE = 10_000  # the number of examples that are tokenized together
@@ -238,10 +240,9 @@ def parse_pair(line: str, where: str, pairs: bool | None) -> TextPair:
     shown = f"{where}: {line.strip()[:80]}"
     if looks_like_json(line):
         form = '{"text": "...", "text_b": "..."}, where text_b may be absent'
-        value = json_object(line, where, form)
-        a, b = value.get("text"), value.get("text_b")
-        others = value.keys() - {"text", "text_b"}
-        if others or not isinstance(a, str) or not isinstance(b, str | None):
+        value = json_object(line, where, form, _PAIR)
+        a, b = value.pop("text"), value.pop("text_b", None)
+        if value:
             raise InputError(f"{shown}: write {form}")
     else:
         a, bar, b = line.rpartition(SEPARATOR)

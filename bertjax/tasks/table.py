@@ -7,7 +7,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
-from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write
 from bertjax.base.limits import Meta, Positive, PositiveShare, check_limits, require
 from bertjax.tasks import official_files
@@ -127,11 +126,9 @@ class Table(Columns, Task):
     def _examples(self, split: str) -> list[Any]:
         given = getattr(self, split)
         names = (given,) if given else _names(split)
-        rows = read_rows(Path(self.data), *names)
-        examples = [self._problem.example(row, split) for row in rows]
-        if not examples:
-            raise InputError(f"{official_files.find(Path(self.data), *names)}: no row in it")
-        return examples
+        path = official_files.find(Path(self.data), *names)
+        rows = read_rows(path.parent, path.name)
+        return official_files.some((self._problem.example(row, split) for row in rows), path)
 
     def tune(self, examples: Sequence[Any], predictions: Sequence[Any]) -> dict[str, Any]:
         """See `Task`: the thresholds of several labels or of "no answer", else {}."""
