@@ -159,12 +159,7 @@ def test_short_rows_of_qqp_are_counted(tmp_path, capsys):
             [f"{_NLI}\tlabel", "0\tA\tB\tyes"],
             "line 2: label 'yes' is unknown; .* are 'en",
         ),
-        (
-            "WNLI",
-            "dev",
-            [f"{_NLI}\tlabel", "0\tA\tB\t2"],
-            "label '2' is unknown; the known .* '0', '1'",
-        ),
+        ("WNLI", "dev", [f"{_NLI}\tlabel", "0\tA\tB\t2"], "label '2' is unknown; .* are '0', '1'"),
         (
             "RTE",
             "dev",
@@ -175,7 +170,7 @@ def test_short_rows_of_qqp_are_counted(tmp_path, capsys):
             "STS-B",
             "dev",
             [f"{_STS}\tscore", "0" + "\tx" * 9],
-            "line 2: score 'x': must be a number from 0 to 5",
+            "line 2: score 'x': must be a number",
         ),
         (
             "STS-B",
@@ -187,7 +182,7 @@ def test_short_rows_of_qqp_are_counted(tmp_path, capsys):
             "STS-B",
             "dev",
             [f"{_STS}\tscore", "0" + "\tx" * 8 + "\t7.5"],
-            "'7.5': must be a number from 0 to 5",
+            "'7.5': must be .* from 0 to 5",
         ),
         ("STS-B", TRAIN, [f"{_STS}\tscore", "0" + "\tx" * 8 + "\t-0.1"], "score '-0.1': must be"),
         ("CoLA", TRAIN, ["a\t1\t\tA", "a\t1\tB"], "line 2: 3 columns, but CoLA train has 4"),

@@ -101,10 +101,7 @@ def test_answers_that_are_not_at_their_places_are_not_learned_from(tmp_path, cap
         ({"question": " "}, r"dev-v1\.1\.json question 9: the question is empty"),
         ({"answers": []}, "question 9: no answers, and not marked is_impossible"),
         ({"answers": None}, "question 9: answers=None: expected `array`"),
-        (
-            {"answers": [{"text": "a"}]},
-            "question 9: .*: object missing required field `answer_start`: is this a SQuAD",
-        ),
+        ({"answers": [{"text": "a"}]}, "question 9: .*missing required field `answer_start`"),
         ({"answers": [{"text": "a", "answer_start": "3"}]}, "answer_start='3': expected `int`"),
         ({"is_impossible": True}, "question 9: is_impossible is not part of SQuAD 1.1"),
         ({"is_impossible": "false"}, "question 9: is_impossible='false': expected `bool`"),
@@ -131,15 +128,10 @@ def test_bad_files(tmp_path):
     with pytest.raises(InputError, match=r"dev-v1\.1\.json: not JSON \(maximum recursion depth"):
         task.read("dev")
     path.write_text("[1, 2]")
-    with pytest.raises(
-        InputError,
-        match=r"dev-v1\.1\.json: .1, 2.: expected `object`, got `array`: is this a SQuAD",
-    ):
+    with pytest.raises(InputError, match=r"dev-v1\.1\.json: .1, 2.: expected .*: is this a SQuAD"):
         task.read("dev")
     path.write_text('{"data": [{"title": "a"}]}')
-    with pytest.raises(
-        InputError, match=r"json: data.0.=.*missing required field `paragraphs`: is this a SQuAD"
-    ):
+    with pytest.raises(InputError, match="json: data.0.=.*missing required field `paragraphs`"):
         task.read("dev")
     path.write_text('{"data": []}')
     with pytest.raises(InputError, match=r"dev: no question in it"):

@@ -223,9 +223,7 @@ def test_files_are_read_in_sorted_order_and_marks_are_dropped(tmp_path):
 def test_undecodable_text(tmp_path, target):
     path = tmp_path / "a.txt"
     path.write_bytes(b"one\n\ntwo\nbad \xff here\nmore\n\nthree\n\n\xfe")
-    with pytest.raises(
-        InputError, match=r"a\.txt line 4: not UTF-8 at byte 13 .*--undecodable=skip"
-    ):
+    with pytest.raises(InputError, match="a.txt line 4: not UTF-8 at byte 13 .*--undecodable=skip"):
         read(f"text:{path}", target)
     assert read(f"text:{path}", target, skip=Skip.UNDECODABLE) == [["one"], None, ["three"], None]
 

@@ -114,7 +114,7 @@ _BAD = {
     ),
     "an empty wrong passage": (
         [{"query": "a", "passage": "b", "negative": ["c", " "]}],
-        "line 1: 'negative' is \['c', ' '\], with an empty text",
+        "line 1: 'negative' is .'c', ' '., with an empty text",
     ),
     "truth for a number": (
         [{"query": "a", "passage": "b", "score": [True]}],
