@@ -244,13 +244,13 @@ def _ranked(prediction: Spans) -> list[dict[str, Any]]:
 # -------------------------------------------------------------------------------- the readers
 
 _ANSWER: Any = record(text=str, answer_start=int)
-_FIELDS = dict(id=str, question=str, is_impossible=NotRequired[bool])
-_QUESTION: Any = record(**_FIELDS, answers=list[_ANSWER], answer_start_exact=NotRequired[Any])
+_MARKS = dict(is_impossible=NotRequired[bool], answer_start_exact=NotRequired[Any])
+_FIELDS = dict(id=str, question=str, **_MARKS)
+_QUESTION: Any = record(**_FIELDS, answers=list[_ANSWER])
 _PARAGRAPH: Any = record(context=str, qas=list[dict])
 _ARTICLE: Any = record(paragraphs=list[_PARAGRAPH])
-_EXAMPLE = record(
-    **_FIELDS, context=str, answers=record(text=list[str], answer_start=list[int])
-)  # of TFDS
+_ANSWERS: Any = record(text=list[str], answer_start=list[int])  # of TFDS, as the example
+_EXAMPLE: Any = record(**_FIELDS, context=str, answers=_ANSWERS)
 _CURE = "is this a SQuAD file?"
 
 # For each question: its place in the file, its paragraph, and its fields.
