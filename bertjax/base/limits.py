@@ -5,7 +5,7 @@ from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta
 
-from bertjax.base.validation import converted
+from bertjax.base.validation import converted, shown
 
 T = TypeVar("T")
 
@@ -48,6 +48,12 @@ Names = Annotated[tuple[str, ...], COMMA]
 def check(name: str, value: Any, kind: Any) -> None:
     """Raises InputError unless a value has a type, with its limits."""
     converted(value, kind, name)
+
+
+def require(holds: object, settings: Any, field: str, problem: str) -> None:
+    """Raises ValueError about a field of some settings, with its value, unless something holds."""
+    if not holds:
+        raise ValueError(f"{field}={shown(getattr(settings, field))}: {problem}")
 
 
 def check_limits(settings: Any) -> None:

@@ -71,6 +71,15 @@ def parsed(data: bytes, kind: Any, origin: Any, cure: str, *, limited: bool = Fa
     return value
 
 
+def utf8(data: bytes, origin: Any, cure: str = "convert it") -> str:
+    """Decodes a text of `origin`; InputError with `cure` if it is not UTF-8."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        place = f"{origin}: not UTF-8 at byte {error.start} ({error.reason})"
+        raise InputError(f"{place}: {cure}") from error
+
+
 def converted(value: Any, kind: type[T], place: str = "") -> T:
     """Converts a JSON value to a type, without the fields that the type does not name.
 
@@ -93,6 +102,14 @@ def converted(value: Any, kind: type[T], place: str = "") -> T:
         at = at.removeprefix(".")
         value_there = f"{at}={shown(wrong)}" if at else shown(wrong)
         raise InputError(f"{value_there}: {_in_words(problem, kind)}") from error
+
+
+def of_kind(value: Any, kind: type[T], origin: Any, cure: str) -> T:
+    """A value of `origin`, as `converted` gives it; an InputError also says the cure."""
+    try:
+        return converted(value, kind)
+    except InputError as error:
+        raise InputError(f"{origin}: {error}: {cure}") from error
 
 
 def limits_in_words(kind: Any) -> str:

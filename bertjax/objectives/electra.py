@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from bertjax.base.limits import Positive, PositiveShare
+from bertjax.base.limits import Positive, PositiveShare, require
 from bertjax.models.encoders import kinds
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.heads.architectures import text_inputs
@@ -53,8 +53,8 @@ class ReplacedTokenDetection(MaskedLM):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.disentangled and not self.shared_embeddings:
-            raise ValueError("disentangled=True: needs shared_embeddings=True")
+        fits = self.shared_embeddings or not self.disentangled
+        require(fits, self, "disentangled", "needs shared_embeddings=True")
 
     @property
     def loss_weights(self) -> dict[str, float]:
@@ -77,13 +77,14 @@ class ReplacedTokenDetection(MaskedLM):
                 f"generator_width={width}: of the generator, {error}: set another width"
             ) from error
         widths = [each.embedding_width for each in (spec, generator)]
-        if self.shared_embeddings and widths[0] != widths[1]:
-            raise ValueError(
-                f"generator_width={width}: the embeddings of the generator would be {widths[1]} "
-                f"wide and those of the discriminator {widths[0]}, so that they cannot be shared: "
-                "set generator_width=1 (and generator_layers to less), shared_embeddings=False, or "
-                "config.model.encoder='electra', whose embeddings have a width of their own"
-            )
+        problem = (
+            f"the embeddings of the generator would be {widths[1]} wide and those of the "
+            f"discriminator {widths[0]}, so that they cannot be shared: set generator_width=1 (and "
+            "generator_layers to less), shared_embeddings=False, or config.model.encoder="
+            "'electra', whose embeddings have a width of their own"
+        )
+        fits = not self.shared_embeddings or widths[0] == widths[1]
+        require(fits, self, "generator_width", problem)
         return generator
 
     def check(self, spec: EncoderSpec) -> None:

@@ -9,7 +9,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from bertjax.base.limits import Count
+from bertjax.base.limits import Count, require
 from bertjax.data.examples.corruption import Corruption, MaskedInSomeRows
 from bertjax.data.examples.masking import MaskingRule
 from bertjax.models.encoders import kinds
@@ -42,10 +42,8 @@ class Hybrid(MaskedLM):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.causal_rows >= self.group:
-            raise ValueError(
-                f"causal_rows={self.causal_rows}: must be above 0, and less than group={self.group}"
-            )
+        problem = f"must be above 0, and less than group={self.group}"
+        require(self.causal_rows < self.group, self, "causal_rows", problem)
 
     @property
     def row_group(self) -> int:

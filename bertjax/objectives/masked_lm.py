@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
+from bertjax.base.limits import require
 from bertjax.data.examples.corruption import Corruption, MaskedTokens
 from bertjax.data.examples.layout import PAIRS, TextLayout
 from bertjax.data.examples.masking import MaskingRule
@@ -44,11 +45,9 @@ class MaskedLM(TokenPrediction):
     def __post_init__(self):
         super().__post_init__()
         names = self.languages.split(",")
-        if self.languages and (self.text != TRANSLATIONS or len(names) > len(set(names))):
-            raise ValueError(
-                f"languages={self.languages!r}: must be different codes, as 'en,sw', and needs "
-                f"text={TRANSLATIONS!r}"
-            )
+        fits = not self.languages or self.text == TRANSLATIONS and len(names) == len(set(names))
+        problem = f"must be different codes, as 'en,sw', and needs text={TRANSLATIONS!r}"
+        require(fits, self, "languages", problem)
 
     @property
     def layout(self) -> TextLayout:

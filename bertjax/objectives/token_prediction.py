@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from bertjax.base.limits import Weight, check_limits
+from bertjax.base.limits import Weight, check_limits, require
 from bertjax.data.examples.layout import SINGLE_SPANS, TextLayout
 from bertjax.data.examples.masking import MaskingRule
 from bertjax.data.examples.packed_layout import PACKED_DOCUMENTS
@@ -67,11 +67,11 @@ class TokenPrediction(PretrainingObjective):
     targets: ClassVar[tuple[str, str]]
 
     def __post_init__(self):
-        if self.text not in self.layouts:
-            raise ValueError(f"text={self.text!r}: must be one of {', '.join(self.layouts)}")
+        known = f"must be one of {', '.join(self.layouts)}"
+        require(self.text in self.layouts, self, "text", known)
         check_limits(self)
-        if 0 < self.focal < 1:  # below 1, a token with p = 1 has no gradient
-            raise ValueError(f"focal={self.focal}: must be 0, or at least 1")
+        # Below 1, a token with p = 1 has no gradient.
+        require(not 0 < self.focal < 1, self, "focal", "must be 0, or at least 1")
 
     @property
     def minimized(self) -> str:

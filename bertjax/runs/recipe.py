@@ -127,11 +127,11 @@ class Recipe(TrainingRecipe):
     init_from: str | Mapping[str, str] = ""
     exchange_vocabulary: bool = False
     decay_from: str = ""
-    seed: int = 0
+    seed: CountOrNone = 0
     objective: ObjectiveSection = MaskedLMNextSentence()
     packed: bool = False
     masking: MaskingRule = MaskingRule()
-    short_probability: float = 0.1
+    short_probability: Share = 0.1
     total_steps: Count = 1_000_000
     budget: str = ""
     phases: Annotated[tuple[PhaseSpec, ...], Key(("phase_1", "phase_2"))]

@@ -2,17 +2,20 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, NotRequired
 
 import numpy as np
 
 from bertjax.base.errors import InputError
+from bertjax.base.validation import record
 from bertjax.tasks.classification import encoded_pairs
 from bertjax.tasks.encoded import Encoded
 from bertjax.tasks.probabilities import combined, softmax
 from bertjax.tasks.rows import json_object
 from bertjax.tasks.task import Outputs
 from bertjax.text.tokenizer import Tokenizer
+
+_LINE = record(context=str, prompt=NotRequired[str], choices=list[str])
 
 
 class Choice(NamedTuple):
@@ -76,14 +79,11 @@ class MultipleChoice:
     def parse(self, line: str, where: str) -> Choice:
         """Parses {"context": "...", "prompt": "...", "choices": ["...", ...]}."""
         form = f'{{"context": "...", "prompt": "...", "choices": [{self.choices} texts]}}'
-        value = {"prompt": ""} | json_object(line, where, form)
-        choices = value.get("choices")
-        if value.keys() != {"context", "prompt", "choices"} or not isinstance(choices, list):
+        value = {"prompt": ""} | json_object(line, where, form, _LINE)
+        choices = tuple(value["choices"])
+        if len(choices) != self.choices or value.keys() != set(self.fields):
             raise InputError(f"{where}: {line.strip()[:80]}: write {form}")
-        texts = [value["context"], value["prompt"], *choices]
-        if len(choices) != self.choices or not all(isinstance(text, str) for text in texts):
-            raise InputError(f"{where}: {len(choices)} choices, or one is not a text: write {form}")
-        return Choice(where, value["context"], value["prompt"], tuple(choices), None, where)
+        return Choice(where, value["context"], value["prompt"], choices, None, where)
 
     def show(
         self, example: Choice, prediction: np.ndarray, settings: Mapping[str, Any]

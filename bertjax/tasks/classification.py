@@ -4,12 +4,14 @@ import abc
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, NotRequired
 
 import numpy as np
 
 from bertjax.base.errors import InputError
+from bertjax.base.limits import require
 from bertjax.base.progress import tracked
+from bertjax.base.validation import record
 from bertjax.tasks.encoded import Encoded
 from bertjax.tasks.probabilities import combined, softmax
 from bertjax.tasks.rows import json_object, looks_like_json
@@ -19,6 +21,7 @@ from bertjax.text.tokenizer import Tokenizer
 
 # Fields of a task that say how the classes of pairs are read
 # (`bertjax.models.heads.answer_network`).
+_PAIR = record(text=str, text_b=NotRequired[str | None])
 ANSWERS = ("answer_steps", "answer_dropout")
 STEP_DROPOUT = 0.1  # that of namisan/mt-dnn
 _AT_ONCE = 10_000  # the number of examples that are tokenized together
@@ -137,18 +140,14 @@ def classification(
     return AnsweredPairs(classes, pairs, steps, step_dropout)
 
 
-def check_answers(steps: int, step_dropout: float, without_pairs: str) -> None:
+def check_answers(task: Any, without_pairs: str) -> None:
     """Checks the `ANSWERS` of a task; `without_pairs` names one that has no pairs of texts."""
-    if steps and without_pairs:
-        raise ValueError(
-            f"answer_steps={steps}: an answer network reads pairs of texts that have a class, and "
-            f"{without_pairs} has none: set it to 0"
-        )
-    if not steps and step_dropout != STEP_DROPOUT:
-        raise ValueError(
-            f"answer_dropout={step_dropout}: with answer_steps=0 there is no answer network: set "
-            "answer_steps, such as to 5, or leave this as it was"
-        )
+    needs = "an answer network reads pairs of texts that have a class, and"
+    problem = f"{needs} {without_pairs} has none: set it to 0"
+    require(not (task.answer_steps and without_pairs), task, "answer_steps", problem)
+    problem = "with answer_steps=0 there is no answer network: set answer_steps, such as to 5, or "
+    used = task.answer_steps or task.answer_dropout == STEP_DROPOUT
+    require(used, task, "answer_dropout", f"{problem}leave this as it was")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,10 +240,9 @@ def parse_pair(line: str, where: str, pairs: bool | None) -> TextPair:
     shown = f"{where}: {line.strip()[:80]}"
     if looks_like_json(line):
         form = '{"text": "...", "text_b": "..."}, where text_b may be absent'
-        value = json_object(line, where, form)
-        a, b = value.get("text"), value.get("text_b")
-        others = value.keys() - {"text", "text_b"}
-        if others or not isinstance(a, str) or not isinstance(b, str | None):
+        value = json_object(line, where, form, _PAIR)
+        a, b = value.pop("text"), value.pop("text_b", None)
+        if value:
             raise InputError(f"{shown}: write {form}")
     else:
         a, bar, b = line.rpartition(SEPARATOR)

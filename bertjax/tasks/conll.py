@@ -71,7 +71,8 @@ class Conll(Task):
     @cached_property
     def dev_splits(self) -> tuple[str, ...]:
         """The splits with scores: also a test file with tags, which chooses no trial."""
-        return ("dev", *(split for split in self._test if self._first(split).tags is not None))
+        tagged = (split for split in self._test if next(self._sentences(split)).tags is not None)
+        return ("dev", *tagged)
 
     @cached_property
     def test_splits(self) -> tuple[str, ...]:
@@ -99,19 +100,14 @@ class Conll(Task):
 
     @cached_property
     def _training(self) -> list[Sentence]:
-        return list(self._sentences(TRAIN, known=None))
+        return list(self._sentences(TRAIN))
 
     def read(self, split: str) -> list[Sentence]:
         """The sentences of a split; a tag must be valid, and in the training file."""
-        if split == TRAIN:
-            return self._training
-        return list(self._sentences(split, known=frozenset(self.family.classes)))
+        return self._training if split == TRAIN else list(self._sentences(split))
 
-    def _first(self, split: str) -> Sentence:
-        return next(self._sentences(split, known=frozenset(self.family.classes)))
-
-    def _sentences(self, split: str, known: frozenset[str] | None) -> Iterator[Sentence]:
-        """Yields the sentences of a split; `known` tags are None for the training file itself."""
+    def _sentences(self, split: str) -> Iterator[Sentence]:
+        known = None if split == TRAIN else frozenset(self.family.classes)
         read = self._tfds_blocks if self.data.startswith(tfds.PREFIX) else self._file_blocks
         for document, words, tags, places in read(split):
             checked = None if tags is None else self._checked(tags, places, known)
@@ -146,11 +142,7 @@ class Conll(Task):
                 width = len(rows[0])
                 word, tag = self._columns(places[0], width, split)
             for place, row in zip(places, rows, strict=True):
-                if len(row) != width:
-                    raise InputError(
-                        f"{place}: {len(row)} columns, but {width} in the lines above: "
-                        f"{' '.join(row)!r}"
-                    )
+                official_files.check_width(place, row, width, "the line above")
             tags = None if tag is None else [row[tag] for row in rows]
             yield document, [row[word] for row in rows], tags, places
         if not width:

@@ -11,7 +11,7 @@ import numpy as np
 
 from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write
-from bertjax.base.limits import FewOrNone, Free, Rate, check_limits
+from bertjax.base.limits import FewOrNone, Free, Rate, check_limits, require
 from bertjax.base.validation import real
 from bertjax.data.corpus import tfds
 from bertjax.tasks import official_files, scores
@@ -21,6 +21,7 @@ from bertjax.tasks.classification import (
     Regression,
     TextPair,
     check_answers,
+    class_ids,
     classification,
 )
 from bertjax.tasks.task import TRAIN, Task
@@ -108,13 +109,10 @@ class Glue(Task):
     answer_dropout: Rate = STEP_DROPOUT
 
     def __post_init__(self):
-        if self.name not in SETS:
-            raise InputError(
-                f"config.task.name={self.name!r}: must be one of {', '.join(SETS)}, or all"
-            )
+        require(self.name in SETS, self, "name", f"must be one of {', '.join(SETS)}, or all")
         check_limits(self)
         of_pairs = self._set.classes and len(self._set.texts) == 2
-        check_answers(self.answer_steps, self.answer_dropout, "" if of_pairs else self.name)
+        check_answers(self, "" if of_pairs else self.name)
 
     @property
     def _set(self) -> _Set:
@@ -174,10 +172,8 @@ class Glue(Task):
                 flush=True,
             )
         read = self._read_tfds if self._in_tfds else self._read_file
-        examples = list(read(split, labelled))
-        if not examples:
-            raise InputError(f"{self.data}: no example of {self.name} {split}")
-        return examples
+        what = f"example of {self.name} {split}"
+        return official_files.some(read(split, labelled), self.data, what)
 
     def _read_file(self, split: str, labelled: bool) -> Iterator[TextPair]:
         name, folder = f"{split}.tsv", self._folder(split)
@@ -199,12 +195,8 @@ class Glue(Task):
             if len(row) < len(header) and self.name == "QQP" and labelled:
                 short += 1
                 continue
-            if len(row) != len(header):
-                raise InputError(
-                    f"{path} line {number}: {len(row)} columns, but {self.name} {split} has "
-                    f"{len(header)}: {' '.join(row)[:80]!r}"
-                )
             where = f"{path} line {number}"
+            official_files.check_width(where, row, len(header), f"{self.name} {split}")
             values = [row[place] for place in places]
             label = self._label(values.pop(), where) if labelled else None
             b = values[1] if len(values) == 2 else None
@@ -216,23 +208,16 @@ class Glue(Task):
     def _label(self, value: str, where: str) -> str | float:
         classes, numbered = self._set.classes, self._set.numbered
         if not classes:
-            if (number := real(value)) is None:
-                raise InputError(f"{where}: {self._set.label} {value!r} is not a number")
-            return self._score(number, where)
-        known = {str(n) if numbered else name: name for n, name in enumerate(classes)}
-        if value not in known:
-            raise InputError(
-                f"{where}: {self._set.label} {value!r}: unknown; the known ones are "
-                f"{', '.join(known)}"
-            )
-        return known[value]
+            return self._score(value, where)
+        number_of = {str(n) if numbered else name: n for n, name in enumerate(classes)}
+        return classes[class_ids([value], number_of, where)[0]]
 
-    def _score(self, number: float, where: str) -> float:
-        least, most = _SCORES
-        if not least <= number <= most:
+    def _score(self, value: str | float, where: str) -> float:
+        number, (least, most) = real(value), _SCORES
+        if number is None or not least <= number <= most:
             raise InputError(
-                f"{where}: {self._set.label} {number:g}: must be from {least:g} to {most:g}: is "
-                f"this a file of {self.name}?"
+                f"{where}: {self._set.label} {value!r}: must be a number from {least:g} to "
+                f"{most:g}: is this a file of {self.name}?"
             )
         return number
 

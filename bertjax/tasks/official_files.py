@@ -1,13 +1,16 @@
 """The files of a data set, under their official names, plain or compressed."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bertjax.base.errors import InputError
 from bertjax.base.files import no_file
+from bertjax.base.validation import utf8
 from bertjax.data.corpus import line_files
+
+T = TypeVar("T")
 
 _ENDINGS = ("", *line_files.COMPRESSED)
 
@@ -46,13 +49,7 @@ def lines(folder: Path, *names: str) -> Iterator[str]:
     r"""Yields the lines of a UTF-8 file without "\n" or "\r\n"; nothing else ends a line."""
     path = find(folder, *names)
     for number, (_, line) in enumerate(line_files.lines(str(path), 0), start=1):
-        try:
-            yield line.decode("utf-8").removesuffix("\n").removesuffix("\r")
-        except UnicodeDecodeError as error:
-            raise InputError(
-                f"{path} line {number}: not UTF-8 at its byte {error.start} ({error.reason}): "
-                "convert it"
-            ) from error
+        yield utf8(line, f"{path} line {number}").removesuffix("\n").removesuffix("\r")
 
 
 def text(folder: Path, *names: str) -> tuple[Path, str]:
@@ -60,12 +57,7 @@ def text(folder: Path, *names: str) -> tuple[Path, str]:
     path = find(folder, *names)
     with line_files.open_bytes(str(path)) as file:
         data = file.read()
-    try:
-        return path, data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path}: not UTF-8 at byte {error.start} ({error.reason}): convert it"
-        ) from error
+    return path, utf8(data, path).removeprefix("\ufeff")
 
 
 def json_value(folder: Path, *names: str) -> tuple[Path, Any]:
@@ -75,3 +67,19 @@ def json_value(folder: Path, *names: str) -> tuple[Path, Any]:
         return path, json.loads(content)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not JSON ({error}): download it again") from error
+
+
+def some(found: Iterable[T], place: object, what: str = "row") -> list[T]:
+    """A list of what was read; InputError if that is nothing."""
+    if result := list(found):
+        return result
+    raise InputError(f"{place}: no {what} in it")
+
+
+def check_width(
+    where: str, row: Sequence[str], width: int, form: str, *, optional: int = 0
+) -> None:
+    """Raises InputError unless a row has as many columns as its form, or lacks `optional` ones."""
+    if not width - optional <= len(row) <= width:
+        content = " ".join(row)[:80]
+        raise InputError(f"{where}: {len(row)} columns, but {form} has {width}: {content!r}")

@@ -373,35 +373,28 @@ class _Questions(Problem):
     def _answers(self, row: FileRow, context: str, split: str) -> Iterator[Answer]:
         columns = self._columns
         texts = _listed(row.value(columns.answer))
-        starts = _listed(row.value(columns.answer_start)) if columns.answer_start else []
+        given = _listed(row.value(columns.answer_start)) if columns.answer_start else []
+        starts = [start for start in map(whole, given) if start is not None]
+        row.require(len(starts) == len(given), columns.answer_start, "not a whole number")
         if starts and len(starts) != len(texts):
             raise InputError(
                 f"{row.where}: {len(texts)} answers in {columns.answer!r}, but {len(starts)} "
                 f"places in {columns.answer_start!r}"
             )
         for number, text in enumerate(texts):
-            if not isinstance(text, str) or not text.strip() or text not in context:
-                raise InputError(
-                    f"{row.where}: {columns.answer!r} {text!r:.80} does not stand in its context"
-                )
-            if starts:
-                start = _start(row, columns.answer_start, starts[number])
-                if split == TRAIN and not context.startswith(text, start):
-                    raise InputError(
-                        f"{row.where}: {columns.answer!r} {text!r:.80} does not stand in its "
-                        f"context at {start}, as {columns.answer_start!r} says (in characters, "
-                        "from 0)"
-                    )
-                yield Answer(text, start)
-                continue
             # Only training needs an answer's position, and it uses the first answer.
-            is_learned = split == TRAIN and number == 0
-            if is_learned and context.find(text) != context.rfind(text):
-                raise InputError(
-                    f"{row.where}: {columns.answer!r} {text!r:.80} stands in its context more than "
-                    "once: give the character it starts at in a column, as config.task.answer_start"
-                )
-            yield Answer(text, context.find(text))
+            is_learned, problem = split == TRAIN and number == 0, ""
+            if not isinstance(text, str) or not text.strip() or text not in context:
+                problem = "does not stand in its context"
+            elif starts and split == TRAIN and not context.startswith(text, starts[number]):
+                says = f"as {columns.answer_start!r} says (in characters, from 0)"
+                problem = f"does not stand in its context at {starts[number]}, {says}"
+            elif not starts and is_learned and context.find(text) != context.rfind(text):
+                cure = "give the character it starts at in a column, as config.task.answer_start"
+                problem = f"stands in its context more than once: {cure}"
+            if problem:
+                raise InputError(f"{row.where}: {columns.answer!r} {text!r:.80} {problem}")
+            yield Answer(text, starts[number] if starts else context.find(text))
 
     def family(self, training: Sequence[Question]) -> QuestionAnswering:
         return QuestionAnswering(
@@ -441,12 +434,6 @@ def _listed(value: Any) -> list[Any]:
     if isinstance(value, list):
         return value
     return [] if value in (None, "") else [value]
-
-
-def _start(row: FileRow, column: str, value: Any) -> int:
-    if (start := whole(value)) is None:
-        raise InputError(f"{row.where}: {column!r} is {value!r:.80}, not a whole number")
-    return start
 
 
 PROBLEMS: dict[str, type[Problem]] = {

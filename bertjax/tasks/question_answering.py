@@ -7,13 +7,14 @@ paragraph by the stored positions of its tokens' characters, and not rebuilt fro
 import dataclasses
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, NotRequired
 
 import numpy as np
 
 from bertjax.base.errors import InputError
 from bertjax.base.limits import Count, Few, check_limits
 from bertjax.base.progress import tracked
+from bertjax.base.validation import record
 from bertjax.tasks.encoded import Encoded
 from bertjax.tasks.probabilities import LOGITS, combined, logarithm, softmax
 from bertjax.tasks.rows import json_object
@@ -22,6 +23,7 @@ from bertjax.text.tokenizer import Tokenizer
 
 NULL_THRESHOLD = "null_threshold"  # in a task's settings: see `Spans.answer`
 _TEXTS = ("question", "context")
+_LINE = record(question=str, context=str, id=NotRequired[str])
 _SHOWN = 5  # the number of answers that `show` lists
 
 
@@ -326,12 +328,10 @@ class QuestionAnswering:
     def parse(self, line: str, where: str) -> Question:
         """Parses {"question": …, "context": …}, which may have an "id"."""
         form = '{"question": "...", "context": "..."}'
-        fields = json_object(line, where, form)
-        if not all(isinstance(fields.get(name, ""), str) for name in (*_TEXTS, "id")):
-            raise InputError(f"{where}: {line.strip()[:80]}: write {form}")
+        fields = json_object(line, where, form, _LINE)
         for name in _TEXTS:
-            if not fields.get(name, "").strip():
-                raise InputError(f"{where}: no {name!r}, or an empty one")
+            if not fields[name].strip():
+                raise InputError(f"{where}: {name!r} is empty")
         return Question(fields.get("id", ""), fields["question"], fields["context"], where=where)
 
     def show(

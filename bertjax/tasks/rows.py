@@ -17,12 +17,12 @@ import io
 import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertjax.base.errors import InputError
-from bertjax.base.validation import converted, optional, parsed, real
+from bertjax.base.validation import converted, of_kind, optional, parsed, real
 from bertjax.data.corpus.json_lines import LONE_SURROGATE
 from bertjax.data.corpus.line_files import COMPRESSED
 from bertjax.data.corpus.parquet_files import open_parquet
@@ -47,6 +47,11 @@ class FileRow(NamedTuple):
     where: str
     fields: Mapping[str, Any]
 
+    def require(self, holds: object, column: str, problem: str) -> None:
+        """Raises InputError about the value of a column unless something holds."""
+        if not holds:
+            raise InputError(f"{self.where}: {column!r} is {self.fields[column]!r:.80}, {problem}")
+
     def value(self, column: str) -> Any:
         """The value of a column."""
         if column not in self.fields:
@@ -58,8 +63,7 @@ class FileRow(NamedTuple):
     def string(self, column: str) -> str:
         """The text of a column, which may be empty."""
         value = self.value(column)
-        if not isinstance(value, str):
-            raise InputError(f"{self.where}: {column!r} is {value!r:.80}, not a text")
+        self.require(isinstance(value, str), column, "not a text")
         return value
 
     def text(self, column: str) -> str:
@@ -72,11 +76,8 @@ class FileRow(NamedTuple):
     def label(self, column: str) -> str:
         """The class of a column: a text, or a JSON integer or boolean, which becomes a text."""
         value = self.value(column)
-        if value is None:
-            raise InputError(
-                f"{self.where}: {column!r} has no label (in a data set of the hub, -1 means that): "
-                "leave such rows out"
-            )
+        none = "no label (in a data set of the hub, -1 means that): leave such rows out"
+        self.require(value is not None, column, none)
         return str(value) if isinstance(value, int) else self.text(column)
 
     def labels(self, column: str, separator: str) -> tuple[str, ...]:
@@ -89,47 +90,38 @@ class FileRow(NamedTuple):
         if isinstance(value, str):
             value = value.split(separator) if value.strip() else []
             value = [each.strip() for each in value]
-        if not isinstance(value, list) or not all(isinstance(each, str | int) for each in value):
-            raise InputError(f"{self.where}: {column!r} is {value!r:.80}, not a list of labels")
+        self.require(_is_list(value, str | int), column, "not a list of labels")
         labels = tuple(map(str, value))
-        if not all(map(str.strip, labels)):
-            raise InputError(f"{self.where}: {column!r} has an empty label: {value!r:.80}")
+        self.require(all(map(str.strip, labels)), column, "which has an empty label")
         return labels
 
     def real(self, column: str) -> float:
         """The number of a column, as `bertjax.base.validation.real` reads it."""
-        value = self.value(column)
-        if (number := real(value)) is None:
-            raise InputError(f"{self.where}: {column!r} is {value!r:.80}, not a number")
-        return number
+        return self._numbers(column, [self.value(column)], "a number")[0]
 
     def reals(self, column: str) -> tuple[float, ...]:
         """The numbers of a column, which holds a list of them, or one."""
         value = self.value(column)
         if not isinstance(value, list):
             return (self.real(column),)
-        numbers = tuple(number for number in map(real, value) if number is not None)
-        if len(numbers) < len(value):
-            raise InputError(f"{self.where}: {column!r} is {value!r:.80}, not a list of numbers")
+        return self._numbers(column, value, "a list of numbers")
+
+    def _numbers(self, column: str, values: Collection[Any], what: str) -> tuple[float, ...]:
+        numbers = tuple(number for number in map(real, values) if number is not None)
+        self.require(len(numbers) == len(values), column, f"not {what}")
         return numbers
 
     def probabilities(self, column: str) -> dict[str, float]:
         """The object of a column, with a number for each class."""
         value = self.value(column)
-        items = value.items() if isinstance(value, dict) else ()
-        numbers = {name: number for name, each in items if (number := real(each)) is not None}
-        if not isinstance(value, dict) or len(numbers) < len(value):
-            raise InputError(
-                f"{self.where}: {column!r} is {value!r:.80}, not an object with a probability of "
-                "each class, as launch/predict.py writes it"
-            )
-        return numbers
+        what = "an object with a probability of each class, as launch/predict.py writes it"
+        self.require(isinstance(value, dict), column, f"not {what}")
+        return dict(zip(value, self._numbers(column, value.values(), what), strict=True))
 
     def whole(self, column: str, stop: int) -> int:
         """The integer of a column, from 0 to stop-1."""
         value = self.real(column)
-        if value not in range(stop):
-            raise InputError(f"{self.where}: {column!r} is {value:g}, not one of 0 to {stop - 1}")
+        self.require(value in range(stop), column, f"not one of 0 to {stop - 1}")
         return int(value)
 
     def texts(self, column: str) -> tuple[str, ...]:
@@ -137,9 +129,12 @@ class FileRow(NamedTuple):
         value = self.value(column)
         if isinstance(value, str):
             return tuple(value.split())
-        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-            raise InputError(f"{self.where}: {column!r} is {value!r:.80}, not a list of texts")
+        self.require(_is_list(value, str), column, "not a list of texts")
         return tuple(value)
+
+
+def _is_list(value: Any, kind: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, kind) for each in value)
 
 
 def read_rows(folder: Path, *names: str) -> Iterator[FileRow]:
@@ -201,8 +196,7 @@ def _named(path: Path, lines: Iterator[tuple[int, list[str]]]) -> _Fields:
         raise InputError(f"{path}: two columns have the same name: {', '.join(map(repr, names))}")
     for number, values in lines:
         where = f"{path} line {number}"
-        if len(values) != len(names):
-            raise InputError(f"{where}: {len(values)} columns, but {len(names)} in the first line")
+        official_files.check_width(where, values, len(names), "the first line")
         yield where, dict(zip(names, values, strict=True))
 
 
@@ -259,14 +253,15 @@ def looks_like_json(line: str) -> bool:
     return bool(_OBJECT.match(line))
 
 
-def json_object(line: str, where: str, form: str = "an object on each line") -> dict[str, Any]:
-    """Parses a JSON object from a line; `form` is the expected form, for the message."""
+def json_object(
+    line: str, where: str, form: str = "an object on each line", kind: Any = dict
+) -> dict[str, Any]:
+    """Parses a JSON object of type `kind` from a line; `form` is its form, for the message."""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{where}: not JSON ({error}): write {form}") from error
-    if not isinstance(value, dict):
-        raise InputError(f"{where}: not a JSON object: write {form}")
+    of_kind(value, kind, where, f"write {form}")
     if "\\u" in line:
         check_characters(json.dumps(value, ensure_ascii=False), where)
     return value

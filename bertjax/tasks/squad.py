@@ -3,13 +3,14 @@
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired
 
 import numpy as np
 
 from bertjax.base.errors import InputError
 from bertjax.base.files import write_json
-from bertjax.base.limits import Count, Few, Free
+from bertjax.base.limits import Count, Few, Free, require
+from bertjax.base.validation import of_kind, record
 from bertjax.data.corpus import tfds
 from bertjax.tasks import official_files
 from bertjax.tasks.question_answering import (
@@ -57,10 +58,8 @@ class Squad(Task):
     test_splits = ()
 
     def __post_init__(self):
-        if self.version not in VERSIONS:
-            raise InputError(
-                f"config.task.version={self.version!r}: must be one of {', '.join(VERSIONS)}"
-            )
+        known = f"must be one of {', '.join(VERSIONS)}"
+        require(self.version in VERSIONS, self, "version", known)
         object.__setattr__(self, "name", VERSIONS[self.version])
 
     @property
@@ -100,12 +99,12 @@ class Squad(Task):
         questions: list[Question] = []
         left_out: list[Question] = []
         ids: dict[str, str] = {}  # id of a question -> its place
-        for where, context, record in records:
-            question = self._question(where, context, record)
+        for where, context, fields in records:
+            question = self._question(where, context, fields)
             if question.id in ids:
                 raise InputError(f"{where}: duplicate id: {ids[question.id]} has it too")
             ids[question.id] = where
-            exact = record.get("answer_start_exact") is not False and is_in_place(question)
+            exact = fields.get("answer_start_exact") is not False and is_in_place(question)
             usable = exact or question.impossible or split != TRAIN
             (questions if usable else left_out).append(question)
         if left_out:
@@ -115,33 +114,18 @@ class Squad(Task):
                 f"{left_out[0].where}",
                 flush=True,
             )
-        if not questions:
-            raise InputError(
-                f"{self.data} {part or split}: no questions"
-                + (" whose answer is at its answer_start" if left_out else "")
-            )
-        return questions
+        but = " whose answer is at its answer_start" if left_out else ""
+        return official_files.some(questions, f"{self.data} {part or split}", f"question{but}")
 
-    def _question(self, where: str, context: str, record: Mapping[str, Any]) -> Question:
-        impossible = record.get("is_impossible", False)
-        if impossible not in (True, False):
-            raise InputError(f"{where}: is_impossible={impossible!r:.80}: must be true or false")
+    def _question(self, where: str, context: str, fields: Mapping[str, Any]) -> Question:
+        impossible = fields.get("is_impossible", False)
         if impossible and not self.unanswerable:
             raise InputError(f"{where}: is_impossible is not part of SQuAD 1.1: set version v2.0")
-        answers = tuple(
-            Answer(_field(each, "text", str, where), _field(each, "answer_start", int, where))
-            for each in _field(record, "answers", list, where)
-        )
+        answers = tuple(Answer(each["text"], each["answer_start"]) for each in fields["answers"])
         if not answers and not impossible:
             raise InputError(f"{where}: no answers, and not marked is_impossible")
-        question = Question(
-            _field(record, "id", str, where),
-            _field(record, "question", str, where),
-            context,
-            answers,
-            bool(impossible),
-            where,
-        )
+        question = Question(fields["id"], fields["question"], context, answers, impossible, where)
+        check_characters("".join((*question[:3], *(text for text, _ in answers))), where)
         for name in ("question", "context"):
             if not getattr(question, name).strip():
                 raise InputError(f"{where}: the {name} is empty")
@@ -259,31 +243,36 @@ def _ranked(prediction: Spans) -> list[dict[str, Any]]:
 
 # -------------------------------------------------------------------------------- the readers
 
+_ANSWER: Any = record(text=str, answer_start=int)
+_MARKS = dict(is_impossible=NotRequired[bool], answer_start_exact=NotRequired[Any])
+_FIELDS = dict(id=str, question=str, **_MARKS)
+_QUESTION: Any = record(**_FIELDS, answers=list[_ANSWER])
+_PARAGRAPH: Any = record(context=str, qas=list[dict])
+_ARTICLE: Any = record(paragraphs=list[_PARAGRAPH])
+_ANSWERS: Any = record(text=list[str], answer_start=list[int])  # of TFDS, as the example
+_EXAMPLE: Any = record(**_FIELDS, context=str, answers=_ANSWERS)
+_CURE = "is this a SQuAD file?"
+
 # For each question: its place in the file, its paragraph, and its fields.
 _Records = Iterator[tuple[str, str, Mapping[str, Any]]]
 
 
 def _json_records(folder: Path, name: str) -> _Records:
     path, value = official_files.json_value(folder, name)
-    for number, article in enumerate(_field(value, "data", list, str(path)), start=1):
-        place = f"{path} article {number}"
-        for part, paragraph in enumerate(_field(article, "paragraphs", list, place), start=1):
-            where = f"{place} paragraph {part}"
-            context = _field(paragraph, "context", str, where)
-            for record in _field(paragraph, "qas", list, where):
-                yield f"{path} question {_field(record, 'id', str, where)}", context, record
+    for article in of_kind(value, record(data=list[_ARTICLE]), path, _CURE)["data"]:
+        for paragraph in article["paragraphs"]:
+            for each in paragraph["qas"]:
+                where = f"{path} question {each.get('id')!s:.80}"
+                yield where, paragraph["context"], of_kind(each, _QUESTION, where, _CURE)
 
 
 def _tfds_records(name: str, split: str) -> _Records:
     for number, example in enumerate(tfds.open_split(name, split)):
         place = f"tfds:{name} {split} example {number}"
-        fields = {key: _plain(value) for key, value in example.items()}
-        answers = _field(fields, "answers", dict, place)
-        texts, starts = (_field(answers, key, list, place) for key in ("text", "answer_start"))
-        fields["answers"] = [
-            {"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)
-        ]
-        yield f"{place} (id {fields.get('id')})", _field(fields, "context", str, place), fields
+        fields = of_kind(_plain(example), _EXAMPLE, place, _CURE)
+        answers = zip(*(fields["answers"][key] for key in ("text", "answer_start")), strict=True)
+        fields["answers"] = [{"text": text, "answer_start": start} for text, start in answers]
+        yield f"{place} (id {fields['id']})", fields["context"], fields
 
 
 def _plain(value: Any) -> Any:
@@ -295,15 +284,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
     return value.decode("utf-8") if isinstance(value, bytes) else value
-
-
-def _field(record: Any, name: str, kind: type, where: str) -> Any:
-    """A field of a JSON record; raises InputError if it is missing or has another type."""
-    if not isinstance(record, dict) or name not in record:
-        raise InputError(f"{where}: no field {name!r}: is this a SQuAD file?")
-    value = record[name]
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise InputError(f"{where}: {name!r} is {value!r:.100}, not of type {kind.__name__}")
-    if isinstance(value, str):
-        check_characters(value, where)
-    return value

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write
 from bertjax.base.limits import Free
 from bertjax.data.corpus import tfds
@@ -53,10 +52,8 @@ class Swag(Task):
             rows = _tfds_rows(self.data.removeprefix(tfds.PREFIX), _TFDS_SPLITS[split])
         else:
             rows = read_rows(Path(self.data), _FILES[split])
-        examples = [_example(row, labelled=split != "test") for row in rows]
-        if not examples:
-            raise InputError(f"{self.data}: no example in {_FILES[split]}")
-        return examples
+        examples = (_example(row, labelled=split != "test") for row in rows)
+        return official_files.some(examples, f"{self.data} {_FILES[split]}", "example")
 
     def tune(self, examples: Sequence[Choice], predictions: Sequence[Any]) -> dict[str, Any]:
         """See `Task`: this task has no settings."""

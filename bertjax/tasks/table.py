@@ -7,9 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
-from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write
-from bertjax.base.limits import Meta, Positive, PositiveShare, check_limits
+from bertjax.base.limits import Meta, Positive, PositiveShare, check_limits, require
 from bertjax.tasks import official_files
 from bertjax.tasks.classification import check_answers
 from bertjax.tasks.problems import BALANCED, DEV, PROBLEMS, Columns, Problem, Taught, Weighted
@@ -52,39 +51,24 @@ class Table(Columns, Task):
 
     def __post_init__(self):
         check_limits(self)
-        if self.problem not in PROBLEMS:
-            raise InputError(
-                f"config.task.problem={self.problem!r}: must be one of {', '.join(PROBLEMS)}"
-            )
-        if len(self.separator) != 1:
-            raise InputError(
-                f"config.task.separator={self.separator!r:.80}: must be one character, which "
-                "stands between labels"
-            )
-        if self.class_weights not in ("", BALANCED):
-            raise InputError(
-                f"config.task.class_weights={self.class_weights!r:.80}: must be {BALANCED} or empty"
-            )
-        if self.soft_label and not issubclass(PROBLEMS[self.problem], Taught):
-            raise InputError(
-                f"config.task.soft_label={self.soft_label}: {self.problem} cannot learn from a "
-                "teacher's predictions: leave it out"
-            )
-        if self.crf and self.problem != "tagging":
-            raise InputError(f"config.task.crf=True: {self.problem} has no tags: set it to False")
-        of_classes = self.problem == "classification"
-        without = "" if self.text_b else f"{self.problem} without text_b"
-        check_answers(
-            self.answer_steps, self.answer_dropout, without if of_classes else self.problem
-        )
-        if self.crf or not issubclass(PROBLEMS[self.problem], Weighted):
-            for name in LOSS:
-                if value := getattr(self, name):
-                    raise InputError(
-                        f"config.task.{name}={value}: {self.problem} "
-                        f"{'with a CRF ' * self.crf}has no classes that could count more or less: "
-                        "leave it out"
-                    )
+        problem = self.problem
+        require(problem in PROBLEMS, self, "problem", f"must be one of {', '.join(PROBLEMS)}")
+        kind = PROBLEMS[problem]
+        between = "must be one character, which stands between labels"
+        require(len(self.separator) == 1, self, "separator", between)
+        known = ("", BALANCED)
+        require(self.class_weights in known, self, "class_weights", f"must be {BALANCED} or empty")
+        untaught = f"{problem} cannot learn from a teacher's predictions: leave it out"
+        require(not self.soft_label or issubclass(kind, Taught), self, "soft_label", untaught)
+        tagged = problem == "tagging"
+        require(tagged or not self.crf, self, "crf", f"{problem} has no tags: set it to False")
+        of_classes = problem == "classification"
+        without = "" if self.text_b else f"{problem} without text_b"
+        check_answers(self, without if of_classes else problem)
+        weighted = issubclass(kind, Weighted) and not self.crf
+        equal = f"{problem} {'with a CRF ' * self.crf}has no classes that could count more or less"
+        for name in LOSS:
+            require(weighted or not getattr(self, name), self, name, f"{equal}: leave it out")
 
     @cached_property
     def test_splits(self) -> tuple[str, ...]:
@@ -142,11 +126,9 @@ class Table(Columns, Task):
     def _examples(self, split: str) -> list[Any]:
         given = getattr(self, split)
         names = (given,) if given else _names(split)
-        rows = read_rows(Path(self.data), *names)
-        examples = [self._problem.example(row, split) for row in rows]
-        if not examples:
-            raise InputError(f"{official_files.find(Path(self.data), *names)}: no row in it")
-        return examples
+        path = official_files.find(Path(self.data), *names)
+        rows = read_rows(path.parent, path.name)
+        return official_files.some((self._problem.example(row, split) for row in rows), path)
 
     def tune(self, examples: Sequence[Any], predictions: Sequence[Any]) -> dict[str, Any]:
         """See `Task`: the thresholds of several labels or of "no answer", else {}."""

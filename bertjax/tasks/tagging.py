@@ -9,6 +9,7 @@ import numpy as np
 
 from bertjax.base.errors import InputError
 from bertjax.base.fields import WORD_MASK, Field
+from bertjax.base.validation import record
 from bertjax.tasks.context import windows
 from bertjax.tasks.encoded import IGNORED, Encoded
 from bertjax.tasks.entity_scores import entities, is_entity_tag
@@ -212,11 +213,8 @@ class Tagging:
         """Parses words with spaces between them, or the JSON object {"words": list or text}."""
         if not looks_like_json(line):
             return Sentence(tuple(line.split()), None, NO_DOCUMENT, where)
-        words = json_object(line, where, _FORM).get("words")
-        if isinstance(words, str):
-            words = words.split()
-        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-            raise InputError(f'{where}: "words" must be a list of strings: write {_FORM}')
+        words = json_object(line, where, _FORM, record(words=list[str] | str))["words"]
+        words = words.split() if isinstance(words, str) else words
         if not words:
             raise InputError(f"{where}: no words to tag: write {_FORM}")
         return Sentence(tuple(words), None, NO_DOCUMENT, where)

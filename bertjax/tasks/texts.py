@@ -4,8 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bertjax.base.errors import InputError
-from bertjax.data.corpus.line_files import lines
 from bertjax.tasks import official_files, rows
 
 
@@ -24,13 +22,8 @@ def texts(name: str) -> Iterator[str]:
         for row in rows.read_rows(path.parent, path.name):
             yield from _within(dict(row.fields))
     else:
-        for offset, line in lines(name, 0):
-            try:
-                yield from line.decode("utf-8").rstrip("\r\n").split("\t")
-            except UnicodeDecodeError as error:
-                raise InputError(
-                    f"{name}: not UTF-8 at byte {offset + error.start}: convert it"
-                ) from error
+        for line in official_files.lines(path.parent, path.name):
+            yield from line.split("\t")
 
 
 def _within(value: Any) -> Iterator[str]:

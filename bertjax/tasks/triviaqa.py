@@ -18,7 +18,7 @@ import numpy as np
 from bertjax.base.errors import InputError
 from bertjax.base.limits import Count, Free
 from bertjax.base.progress import tracked
-from bertjax.base.validation import converted, record
+from bertjax.base.validation import of_kind, record
 from bertjax.tasks import official_files, squad
 from bertjax.tasks.question_answering import Answer, Question, QuestionAnswering, Spans
 from bertjax.tasks.rows import check_characters
@@ -189,10 +189,8 @@ def _require_files(folder: Path) -> None:
 
 def _records(path: Path, value: Any, kind: Any) -> dict[str, Mapping[str, Any]]:
     """The place of each question of a file -> its fields, which are checked to be of `kind`."""
-    try:
-        questions = converted(value, record(Data=list[kind]))["Data"]
-    except InputError as error:
-        raise InputError(f"{path}: {error}: is this the official file?") from error
+    cure = "is this the official file?"
+    questions = of_kind(value, record(Data=list[kind]), path, cure)["Data"]
     records: dict[str, Mapping[str, Any]] = {}
     for number, question in enumerate(tracked(questions, "questions", " questions")):
         where = f"{path} question {question['QuestionId']}"

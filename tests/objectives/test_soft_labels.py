@@ -103,7 +103,7 @@ def test_soft_labels_that_are_none(tmp_path, vocabulary, value, message):
 @pytest.mark.parametrize(
     "fields, message",
     [
-        (dict(problem="multi_label"), "soft_label=probabilities: multi_label cannot learn from"),
+        (dict(problem="multi_label"), "soft_label='probabilities': multi_label cannot learn from"),
         (dict(soft_share=0), r"soft_share=0: must be in \(0, 1\]"),
         (dict(temperature=0), r"temperature=0: must be above 0"),
     ],

@@ -45,7 +45,7 @@ def test_errors_name_the_place(tmp_path):
     with pytest.raises(InputError, match="nowhere: no such folder"):
         list(lines(tmp_path / "nowhere", "a.txt"))
     (tmp_path / "a.txt").write_bytes(b"fine\nb\xe9\n")
-    with pytest.raises(InputError, match=r"a.txt line 2: not UTF-8 at its byte 1"):
+    with pytest.raises(InputError, match=r"a.txt line 2: not UTF-8 at byte 1"):
         list(lines(tmp_path, "a.txt"))
     with pytest.raises(InputError, match=r"a.txt: not UTF-8 at byte 6"):
         text(tmp_path, "a.txt")

@@ -402,10 +402,10 @@ def test_parse_and_show():
     "line, message",
     [
         ("Who?", r"line 3: not JSON \("),
-        ("[1]", "line 3: not a JSON object"),
+        ("[1]", r"line 3: \[1\]: expected `object`, got `array`: write"),
         ('{"question": 5, "context": "a"}', 'write {"question"'),
-        ('{"question": "a"}', "line 3: no 'context', or an empty one"),
-        ('{"question": " ", "context": "a"}', "line 3: no 'question', or an empty one"),
+        ('{"question": "a"}', "line 3: .*: object missing required field `context`: write"),
+        ('{"question": " ", "context": "a"}', "line 3: 'question' is empty"),
     ],
 )
 def test_bad_lines(line, message):

@@ -84,14 +84,14 @@ def test_predictions_scores_and_files(folder, tmp_path):
     [
         (
             lambda text: text.replace(",d,2", ",d,4"),
-            "train.csv line 3: 'label' is 4, not one of 0 to 3",
+            "train.csv line 3: 'label' is '4', not one of 0 to 3",
         ),
         (lambda text: text.replace(",d,2", ",d,"), "'label' is '', not a number"),
-        (lambda text: text.replace(",d,2", ",2"), "line 3: 11 columns, but 12 in the first line"),
+        (lambda text: text.replace(",d,2", ",2"), "line 3: 11 columns, but the first line has 12"),
         (lambda text: text.replace(",f,", ", ,"), "'ending1' is empty"),
         (lambda text: text.replace("sent2", "sent"), "no column 'sent2'; it has ''"),
         (lambda text: text.replace('end",f', 'end" x,f'), "not CSV"),
-        (lambda text: text.split("\n")[0], "no example in train.csv"),
+        (lambda text: text.split("\n")[0], "train.csv: no example in it"),
     ],
 )
 def test_bad_rows(folder, change, message):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bertjax.base.errors import InputError
-from bertjax.data.corpus.line_files import SKIP_HINT, LineFiles, decoded_line, line_number, not_text
+from bertjax.data.corpus.line_files import SKIP_HINT, LineFiles, at_line, decoded_line, not_text
 from bertjax.data.corpus.source import Document, Range, Skip, paragraphs
 
 # JSON can contain these as escapes. Python decodes them into text that UTF-8 cannot encode.
@@ -33,9 +33,7 @@ class JsonLines(LineFiles):
         try:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise InputError(
-                f"{path} line {line_number(path, offset)}: not JSON ({error})."
-            ) from error
+            raise InputError(f"{at_line(path, offset)}: not JSON ({error}).") from error
         texts = []
         for field in self._fields:
             text = _text_of(record, field, path, offset, skip)
@@ -46,9 +44,9 @@ class JsonLines(LineFiles):
             if "\\u" in line and LONE_SURROGATE.search(text):
                 if Skip.UNDECODABLE in skip:
                     return None
+                half = "half a surrogate pair, which is no character"
                 raise InputError(
-                    f"{path} line {line_number(path, offset)}: field {field!r} holds "
-                    f"half a surrogate pair, which is no character. {SKIP_HINT}"
+                    f"{at_line(path, offset)}: field {field!r} holds {half}. {SKIP_HINT}"
                 )
         return paragraphs(texts[0]) if len(texts) == 1 else [text.strip() for text in texts]
 
@@ -58,7 +56,7 @@ def _text_of(record: Any, field: str, path: str, offset: int, skip: Skip) -> str
     value = record.get(field) if isinstance(record, dict) else None
     if isinstance(value, str):
         return value
-    where = f"{path} line {line_number(path, offset)}"
+    where = at_line(path, offset)
     if not isinstance(record, dict):
         raise InputError(f"{where}: not a JSON object.")
     if field not in record:

@@ -163,14 +163,14 @@ def is_blank(line: bytes) -> bool:
     return not line.decode("utf-8", "replace").strip()
 
 
-def line_number(name: str, offset: int) -> int:
-    """The number, from 1, of the line at `offset`. It reads the file, so only messages use it."""
+def at_line(name: str, offset: int) -> str:
+    """The file and the number of the line at `offset`, for a message: it reads the file."""
     with open_bytes(name) as file:
         lines = 1
         while offset > 0 and (block := file.read(min(1 << 20, offset))):
             lines += block.count(b"\n")
             offset -= len(block)
-    return lines
+    return f"{name} line {lines}"
 
 
 SKIP_HINT = "Convert it to UTF-8, or pass --undecodable=skip to leave such documents out."
@@ -184,10 +184,8 @@ def decoded_line(line: bytes, name: str, offset: int, skip: Skip) -> str | None:
     except UnicodeDecodeError as error:
         if Skip.UNDECODABLE in skip:
             return None
-        raise InputError(
-            f"{name}: not UTF-8 at byte {offset + error.start} (line "
-            f"{line_number(name, offset)}, {error.reason}). {SKIP_HINT}"
-        ) from error
+        byte = f"not UTF-8 at byte {offset + error.start} of the file ({error.reason})"
+        raise InputError(f"{at_line(name, offset)}: {byte}. {SKIP_HINT}") from error
 
 
 class LineFiles(Source):

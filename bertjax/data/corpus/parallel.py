@@ -15,10 +15,10 @@ from bertjax.base.errors import InputError
 from bertjax.data.corpus.json_lines import JsonLines
 from bertjax.data.corpus.line_files import (
     LineFiles,
+    at_line,
     decoded_line,
     decompressor,
     files,
-    line_number,
     lines,
 )
 from bertjax.data.corpus.source import Document, Extent, Range, Skip, Source
@@ -85,10 +85,8 @@ class _Columns(LineFiles):
                 continue
             columns = text.split("\t")
             if len(columns) != 2:
-                raise InputError(
-                    f"{path} line {line_number(path, offset)}: {len(columns)} columns, where a "
-                    f"text, a tab and its translation belong: {text.strip()[:60]!r}."
-                )
+                wanted = f"where a text, a tab and its translation belong: {text.strip()[:60]!r}."
+                raise InputError(f"{at_line(path, offset)}: {len(columns)} columns, {wanted}")
             yield _pair(*columns)
 
 

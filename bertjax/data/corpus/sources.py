@@ -33,6 +33,7 @@ from bertjax.data.corpus.line_files import (
     MAX_DOCUMENT_BYTES,
     SKIP_HINT,
     LineFiles,
+    decoded_line,
     files,
     is_blank,
     lines,
@@ -107,17 +108,9 @@ class _Text(LineFiles):
                         f"{path}: a document of more than {MAX_DOCUMENT_BYTES >> 20} MiB is not "
                         f"ended before byte {offset}: put a blank line between documents."
                     )
-                try:
-                    paragraph = line.decode("utf-8").strip()
-                except UnicodeDecodeError as error:
-                    if Skip.UNDECODABLE not in skip:
-                        raise InputError(
-                            f"{path}: not UTF-8 at byte {offset + error.start} ({error.reason}). "
-                            f"{SKIP_HINT}"
-                        ) from error
-                    decodable = False
-                else:
-                    document.append(paragraph)
+                text = decoded_line(line, path, offset, skip)
+                decodable = decodable and text is not None
+                document.append((text or "").strip())
         if document or not decodable:
             yield document if decodable else None
 
@@ -127,7 +120,8 @@ class _Lines(LineFiles):
 
     def documents(self, part: Range, skip: Skip = Skip.NOTHING) -> Iterator[Document | None]:
         for offset, line in self.lines(part):
-            yield _decoded(line, f"{part.path} line at byte {offset}", skip)
+            text = decoded_line(line, part.path, offset, skip)
+            yield None if text is None else paragraphs(text)
 
 
 def _decoded(value: Any, where: str, skip: Skip) -> Document | None:

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 
 from bertjax.base.errors import InputError
+from bertjax.base.limits import require
 from bertjax.data.corpus.store import TokenStore
 from bertjax.data.examples.corruption import Corruption
 from bertjax.data.examples.draws import Draws
@@ -35,20 +36,17 @@ class ExampleSpec:
     short_probability: float = 0.1
 
     def __post_init__(self):
-        if not 0 <= self.short_probability <= 1:
-            raise ValueError(f"short_probability={self.short_probability}: must be in [0, 1]")
-        if self.short_probability and not self.layout.has_short_rows:
-            raise ValueError(
-                f"short_probability={self.short_probability}: must be 0, because the rows of this "
-                "layout of text are full (packed documents, whole sentences)"
-            )
+        full = (
+            "must be 0, because the rows of this layout of text are full (packed documents, whole "
+            "sentences)"
+        )
+        fits = not self.short_probability or self.layout.has_short_rows
+        require(fits, self, "short_probability", full)
         if self.corruption.has_fixed_masks and not self.layout.has_fixed_rows:
             raise ValueError(
                 "masking copies: must be 0, because this layout of text has other rows in each "
                 "epoch: set it to 0, or objective.text to 'full_sentences' or 'doc_sentences'"
             )
-        if not 0 <= self.seed < 2**63:
-            raise ValueError(f"seed={self.seed}: must be in [0, 2**63)")
 
     @property
     def predicted(self) -> int:

@@ -5,7 +5,7 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from bertjax.base.limits import CountOrNone, Meta, Share, check_limits
+from bertjax.base.limits import CountOrNone, Meta, Share, check_limits, require
 from bertjax.data.examples.draws import Draws
 
 _NEVER = np.uint32(0xFFFFFFFF)
@@ -44,16 +44,10 @@ class MaskingRule:
 
     def __post_init__(self):
         check_limits(self)
-        if self.cosine and self.rate > _COSINE:
-            raise ValueError(
-                f"masking rate={self.rate}: must be at most {_COSINE:.4f} with cosine=True, "
-                "because some sequences have a higher one"
-            )
-        if self.mask + self.random > 1 + 1e-9:
-            raise ValueError(
-                f"masking mask={self.mask}, random={self.random}: must be shares whose sum is at "
-                "most 1"
-            )
+        most = f"must be at most {_COSINE:.4f} with cosine=True: some sequences have a higher one"
+        require(not self.cosine or self.rate <= _COSINE, self, "rate", most)
+        least = self.mask + self.random <= 1 + 1e-9
+        require(least, self, "mask", f"must be at most 1 together with random={self.random}")
 
     def width(self, length: int) -> int:
         """P, the most predicted positions of a sequence: 20 of 128 tokens, 77 of 512."""

@@ -3,9 +3,17 @@
 import numpy as np
 
 from bertjax.base.errors import InputError
+from bertjax.data.corpus.store import TokenStore
 from bertjax.data.examples.draws import Draws
 
 _BLOCK = 4096
+
+
+def mixture_of(store: TokenStore, draws: Draws, room: int) -> "Mixture":
+    """Mixes the sources of a store; InputError if a row has no room for two tokens of text."""
+    if room < 2:
+        raise InputError(f"the sequence length leaves room for {room} tokens: at least 2")
+    return Mixture(np.array([source.share for source in store.sources]), draws)
 
 
 class Mixture:

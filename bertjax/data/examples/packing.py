@@ -16,11 +16,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bertjax.base.errors import InputError
 from bertjax.data.corpus.store import TokenStore
 from bertjax.data.examples.draws import Draws, permute
 from bertjax.data.examples.layout import ragged_arange
-from bertjax.data.examples.mixture import Mixture
+from bertjax.data.examples.mixture import mixture_of
 
 
 class Composition(NamedTuple):
@@ -84,10 +83,8 @@ class RowPacker:
 
     def __init__(self, store: TokenStore, *, length: int, specials: int, draws: Draws):
         self._room, self._draws = length - specials, draws
-        if self._room < 2:
-            raise InputError(f"the sequence length leaves room for {self._room} tokens: at least 2")
         self._documents = store.document_starts
-        self._mixture = Mixture(np.array([s.share for s in store.sources]), draws)
+        self._mixture = mixture_of(store, draws, self._room)
         self._begins, self._class_starts = _pieces_by_length(store, self._room)
 
         compositions, places, rows = [], [], []

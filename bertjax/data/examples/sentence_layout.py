@@ -10,12 +10,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from bertjax.base.errors import InputError
 from bertjax.base.fields import TEXT, Field
 from bertjax.data.corpus.store import TokenStore
 from bertjax.data.examples.draws import permute
 from bertjax.data.examples.layout import LaidOut, RowSpec, ragged_arange
-from bertjax.data.examples.mixture import Mixture
+from bertjax.data.examples.mixture import mixture_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,10 +40,8 @@ class SentenceRows:
 
     def __init__(self, store: TokenStore, spec: RowSpec, crosses_documents: bool):
         room = spec.length - spec.tokenizer.template.specials(pair=False)
-        if room < 2:
-            raise InputError(f"the sequence length leaves room for {room} tokens: at least 2")
         self._store, self._spec = store, spec
-        self._mixture = Mixture(np.array([s.share for s in store.sources]), spec.draws)
+        self._mixture = mixture_of(store, spec.draws, room)
         starts, ends, counts = [], [], []
         for source in store.sources:
             documents = store.document_starts[

@@ -22,7 +22,7 @@ import numpy as np
 from bertjax.base.errors import InputError
 from bertjax.data.corpus.store import TokenStore
 from bertjax.data.examples.draws import Draws, permute
-from bertjax.data.examples.mixture import Mixture
+from bertjax.data.examples.mixture import mixture_of
 
 
 class TextSpans(NamedTuple):
@@ -48,8 +48,7 @@ class SpanSampler:
     def __init__(
         self, store: TokenStore, *, room: int, draws: Draws, pairs: bool, short_probability: float
     ):
-        if room < 2:
-            raise InputError(f"the sequence length leaves room for {room} tokens: at least 2")
+        self._mixture = mixture_of(store, draws, room)
         for source in store.sources:
             if pairs and source.last_document_exclusive - source.first_document < 2:
                 raise InputError(
@@ -60,7 +59,6 @@ class SpanSampler:
                 )
         self._store, self._room, self._draws, self._pairs = store, room, draws, pairs
         self._short_probability = short_probability
-        self._mixture = Mixture(np.array([s.share for s in store.sources]), draws)
         self._first_document = np.array([s.first_document for s in store.sources])
         self._end_document = np.array([s.last_document_exclusive for s in store.sources])
         chunks = -(-np.diff(store.document_starts) // room)

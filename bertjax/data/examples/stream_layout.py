@@ -10,12 +10,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from bertjax.base.errors import InputError
 from bertjax.base.fields import TEXT, Field
 from bertjax.data.corpus.store import TokenStore
 from bertjax.data.examples.draws import permute
 from bertjax.data.examples.layout import LaidOut, RowSpec, ragged_arange
-from bertjax.data.examples.mixture import Mixture
+from bertjax.data.examples.mixture import mixture_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,11 +38,9 @@ class StreamRows:
 
     def __init__(self, store: TokenStore, spec: RowSpec):
         length, draws = spec.length, spec.draws
-        if length < 2:
-            raise InputError(f"the sequence length is {length}: a row of a stream has at least 2")
         self._stream = Stream(store, spec.tokenizer.end_id)
         self._pad_id, self._length, self._draws = spec.tokenizer.pad_id, length, draws
-        self._mixture = Mixture(np.array([source.share for source in store.sources]), draws)
+        self._mixture = mixture_of(store, draws, length)
         bounds = np.array([self._stream.bounds(number) for number in range(len(store.sources))])
         self._begin, self._end = bounds.T
         self._count = -(-(self._end - self._begin - 1) // (length - 1))

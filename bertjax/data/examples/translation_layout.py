@@ -17,7 +17,7 @@ from bertjax.data.corpus.languages import languages_of
 from bertjax.data.corpus.store import TokenStore
 from bertjax.data.examples.draws import Draws, permute
 from bertjax.data.examples.layout import PAIRS, SINGLE_SPANS, LaidOut, RowSpec, SpanRows
-from bertjax.data.examples.mixture import Mixture
+from bertjax.data.examples.mixture import Mixture, mixture_of
 from bertjax.data.examples.spans import TextSpans
 
 
@@ -98,12 +98,8 @@ class PairSampler:
     """
 
     def __init__(self, store: TokenStore, room: int, draws: Draws):
-        if room < 2:
-            raise InputError(
-                f"the sequence length leaves room for {room} tokens of a pair: at least 2"
-            )
         self._store, self._room, self._draws = store, room, draws
-        self._mixture = Mixture(np.array([s.share for s in store.sources]), draws)
+        self._mixture = mixture_of(store, draws, room)
         self._first_document = np.array([s.first_document for s in store.sources])
         self._end_document = np.array([s.last_document_exclusive for s in store.sources])
 

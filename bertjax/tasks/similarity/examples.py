@@ -114,7 +114,7 @@ def read_examples(
     if made in _MADE:
         rows = (Example(a, (b,)) for a, b in _made(made, source))
         return _numbered(spec, rows, texts)
-    table = list(_table(spec, TRAIN))
+    table = _table(spec, TRAIN)
     if columns.query in table[0].fields or columns.label not in table[0].fields:
         return _numbered(spec, (_example(row, columns, problem_of) for row in table), texts)
     return _labelled(spec, table, columns, texts)
@@ -124,7 +124,7 @@ def read_dev(spec: str, columns: Columns) -> list[Example]:
     """The examples of the dev split of a source; [] if it has none."""
     if not has_dev(spec):
         return []
-    rows = list(_table(spec, DEV))
+    rows = _table(spec, DEV)
     if columns.query not in rows[0].fields and columns.label in rows[0].fields:
         return _pairs_of_labels(rows, columns)
     return [_example(row, columns) for row in rows]
@@ -139,7 +139,7 @@ def _names(split: str) -> tuple[str, ...]:
     return tuple(split + ending for ending in FORMATS)
 
 
-def _table(spec: str, split: str) -> Iterator[FileRow]:
+def _table(spec: str, split: str) -> list[FileRow]:
     path = Path(spec)
     if not path.is_dir() and not official_files.exists(path.parent, path.name):
         raise InputError(
@@ -147,24 +147,19 @@ def _table(spec: str, split: str) -> Iterator[FileRow]:
             "as titles:text:wiki/*.txt"
         )
     folder, names = (path, _names(split)) if path.is_dir() else (path.parent, (path.name,))
-    rows = read_rows(folder, *names)
-    first = next(rows, None)
-    if first is None:
-        raise InputError(f"{official_files.find(folder, *names)}: no row in it")
-    return itertools.chain([first], rows)
+    return official_files.some(read_rows(folder, *names), official_files.find(folder, *names))
 
 
 def _example(row: FileRow, columns: Columns, problem_of: Problem = lambda scores: "") -> Example:
     passages = [row.text(columns.passage), *_negatives(row, columns.negative)]
     if columns.score not in row.fields:
         return Example(row.text(columns.query), tuple(passages))
-    scores, given = row.reals(columns.score), row.value(columns.score)
-    if len(scores) != len(passages):
-        raise InputError(
-            f"{row.where}: {columns.score!r} is {given!r:.80}: {len(scores)} for {len(passages)} "
-            "passages: give a list of one number for each, the right one first"
-        )
+    scores = row.reals(columns.score)
+    problem = "give a list of one number for each, the right one first"
+    problem = f"{len(scores)} for {len(passages)} passages: {problem}"
+    row.require(len(scores) == len(passages), columns.score, problem)
     if problem := problem_of(scores):
+        given = row.value(columns.score)
         raise InputError(f"{row.where}: {columns.score!r} is {given!r:.80}: {problem}")
     return Example(row.text(columns.query), tuple(passages), scores)
 
@@ -176,8 +171,7 @@ def _negatives(row: FileRow, name: str) -> Iterator[str]:
         value = row.fields.get(column)
         if isinstance(value, list):
             texts = row.texts(column)
-            if not all(map(str.strip, texts)):
-                raise InputError(f"{row.where}: {column!r} has an empty text: leave it out")
+            row.require(all(map(str.strip, texts)), column, "with an empty text: leave it out")
             yield from texts
         elif value not in (None, ""):
             yield row.text(column)

@@ -68,24 +68,17 @@ def read_pairs(source: str) -> list[ScoredPair]:
     if not official_files.exists(path.parent, path.name):
         raise InputError(f"{source}: no such file: name one, or FORMAT:FILE ({', '.join(FORMATS)})")
     rows = _published_rows(path, form) if published else read_rows(path.parent, path.name)
-    pairs = [_pair(row, form) for row in rows]
-    if not pairs:
-        raise InputError(f"{path}: no row in it")
-    return pairs
+    return official_files.some((_pair(row, form) for row in rows), path)
 
 
 def _published_rows(path: Path, form: _Format) -> Iterator[FileRow]:
     numbered = enumerate(official_files.lines(path.parent, path.name), start=1)
     lines = ((number, line) for number, line in numbered if line)
     columns = form.columns or tuple(next(lines, (0, ""))[1].split("\t"))
-    least = len(columns) - form.optional
+    named = f"the format ({', '.join(columns)})"
     for count, (number, line) in enumerate(lines):
         where, values = f"{path} line {number}", line.split("\t")
-        if not least <= len(values) <= len(columns):
-            raise InputError(
-                f"{where}: {len(values)} columns, but the format has {len(columns)}: "
-                f"{', '.join(columns)}"
-            )
+        official_files.check_width(where, values, len(columns), named, optional=form.optional)
         yield FileRow(count, where, dict(zip(columns, values, strict=False)))
 
 

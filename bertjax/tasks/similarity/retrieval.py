@@ -29,6 +29,7 @@ from bertjax.tasks.rows import FORMATS, FileRow, read_rows
 _DEFAULT_SPLIT = "test"
 _DOCUMENTS = ("corpus.jsonl", *("documents" + suffix for suffix in FORMATS))
 _QUERIES = tuple("queries" + suffix for suffix in FORMATS)
+_TREC = "TREC's form (query id, iteration, document id, grade)"
 _ONE_VERSION = "take texts and judgements of one version of the collection"
 
 Judgements = Mapping[str, Mapping[str, int]]  # query id -> document id -> grade
@@ -92,8 +93,7 @@ def _by_id(folder: Path, *names: str) -> Iterator[tuple[str, FileRow]]:
     for row in read_rows(folder, *names):
         column = "_id" if "_id" in row.fields else "id"
         name = row.label(column)
-        if name in seen:
-            raise InputError(f"{row.where}: {column!r} is {name!r}, as in an earlier row")
+        row.require(name not in seen, column, "as in an earlier row")
         seen.add(name)
         yield name, row
 
@@ -145,11 +145,7 @@ def _judgement_lines(folder: Path, split: str) -> Iterator[tuple[str, str, str, 
         return
     for number, line in enumerate(official_files.lines(folder, path.name), start=1):
         where, values = f"{path} line {number}", line.split()
-        if values and len(values) != 4:
-            raise InputError(
-                f"{where}: {len(values)} columns, but TREC's form has 4: query id, iteration, "
-                "document id, grade"
-            )
         if values:
+            official_files.check_width(where, values, 4, _TREC)
             query, _, document, grade = values
             yield where, query, document, grade

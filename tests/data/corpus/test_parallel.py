@@ -76,7 +76,7 @@ def test_bad_parallel_sources(tmp_path):
 def test_text_that_is_not_utf_8(tmp_path):
     spec = aligned(tmp_path, [["one", "moja"], ["two", "mbili"], ["three", "tatu"]])
     (tmp_path / "train.sw").write_bytes(b"moja\n\xff\ntatu\n")
-    with pytest.raises(InputError, match=r"train\.sw: not UTF-8 at byte 5 \(line 2, "):
+    with pytest.raises(InputError, match=r"train\.sw line 2: not UTF-8 at byte 5 "):
         read(spec)
     assert read(spec, skip=Skip.UNDECODABLE) == [["one", "moja"], None, ["three", "tatu"]]
 

@@ -341,5 +341,5 @@ def test_rates_by_a_cosine():
     for r in (0.05, 0.2, 0.5, 0.8):
         share = 2 / np.pi * np.arccos(1 - r / most)
         assert abs((rates < r).mean() - share) < 0.02
-    with pytest.raises(ValueError, match=r"masking rate=0\.4: must be at most 0\.3634 with cosine"):
+    with pytest.raises(ValueError, match=r"^rate=0\.4: must be at most 0\.3634 with cosine"):
         MaskingRule(rate=0.4, cosine=True)

@@ -72,5 +72,5 @@ def test_stretches_of_a_stream(corpus):
 
 
 def test_refused(corpus):
-    with pytest.raises(InputError, match="the sequence length is 1: a row of a stream"):
+    with pytest.raises(InputError, match="the sequence length leaves room for 1 tokens"):
         STREAM.open(corpus.store, RowSpec(corpus.tokenizer, 1, Draws(0, "x"), batch_size=1))

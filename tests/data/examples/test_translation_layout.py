@@ -142,5 +142,5 @@ def test_a_row_does_not_depend_on_the_others(corpus):
 
 
 def test_rows_that_are_too_short_for_a_pair(corpus):
-    with pytest.raises(InputError, match="leaves room for 1 tokens of a pair"):
+    with pytest.raises(InputError, match="leaves room for 1 tokens"):
         corpus.examples(4, objective=TRANSLATIONS)

@@ -94,9 +94,9 @@ GOOD, BAD = "o\t0\tcorrect\tis\t1\tIt X\n", "o\t0\twrong\tare\t1\tIt X\n"
         (GOOD + GOOD, "line 3: 'class' is 'correct', not 'wrong'"),
         (GOOD + BAD.replace("It", "He"), "line 3: 'sent' is not that of the line before"),
         (GOOD + BAD.replace("\t1\t", "\t0\t"), "line 3: 'len_prefix' is not that of the line"),
-        ((GOOD + BAD).replace("\t1\t", "\t2\t"), "line 2: 'len_prefix' is 2, not one of 0 to 1"),
+        ((GOOD + BAD).replace("\t1\t", "\t2\t"), "line 2: 'len_prefix' is '2', not one of 0 to 1"),
         (GOOD + BAD.replace("are", ""), "line 3: 'form' is empty"),
-        (GOOD + BAD.replace("\tare", ""), "line 3: 5 columns, but 6 in the first line"),
+        (GOOD + BAD.replace("\tare", ""), "line 3: 5 columns, but the first line has 6"),
     ],
 )
 def test_items_that_are_no_pairs(tmp_path, rows, message):

@@ -102,11 +102,11 @@ _BAD = {
     "no such column": ([{"query": "a", "text": "b"}], "line 1: no column 'passage'"),
     "a number for two": (
         [{"query": "a", "passage": "b", "negative": "c", "score": 1}],
-        "line 1: 'score' is 1: 1 for 2 passages: give a list of one number for each",
+        "line 1: 'score' is 1, 1 for 2 passages: give a list of one number for each",
     ),
     "too few numbers": (
         [{"query": "a", "passage": "b", "negative": "c", "score": [1]}],
-        r"line 1: 'score' is \[1\]: 1 for 2 passages",
+        r"line 1: 'score' is \[1\], 1 for 2 passages",
     ),
     "a score that is none": (
         [{"query": "a", "passage": "b", "score": ["x"]}],
@@ -114,7 +114,7 @@ _BAD = {
     ),
     "an empty wrong passage": (
         [{"query": "a", "passage": "b", "negative": ["c", " "]}],
-        "line 1: 'negative' has an empty text",
+        "line 1: 'negative' is .'c', ' '., with an empty text",
     ),
     "truth for a number": (
         [{"query": "a", "passage": "b", "score": [True]}],

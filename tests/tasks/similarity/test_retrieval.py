@@ -95,7 +95,7 @@ def test_what_published_collections_have(tmp_path, capsys):
         ({"qrels": HEAD + "q1\td3\t1.5\n"}, "test.tsv line 2: the grade '1.5' is not a whole num"),
         ({"qrels": HEAD + "q1\td3\t1_0\n"}, "the grade '1_0' is not a whole number"),
         ({"qrels": HEAD + f"q1\td3\t{'9' * 5000}\n"}, "the grade '9{79} is not a whole number"),
-        ({"qrels": HEAD + "q1\td3\n"}, "test.tsv line 2: 2 columns, but 3 in the first line"),
+        ({"qrels": HEAD + "q1\td3\n"}, "test.tsv line 2: 2 columns, but the first line has 3"),
         ({"qrels": HEAD + "q1\td3\t\n"}, "test.tsv line 2: 'score' is empty"),
         (
             {"qrels": HEAD + "q1\td3\t1\nq1\td3\t0\n"},
