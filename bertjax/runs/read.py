@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import difflib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import (
     Annotated,
@@ -230,4 +231,5 @@ def _about(place: str) -> Iterator[None]:
     except InputError:
         raise
     except ValueError as error:
-        raise InputError(f"{place}: {error}") from error
+        between = "." if re.match(r"\w+(\[\d+\])?=", str(error)) else ": "  # a field of it
+        raise InputError(f"{place}{between}{error}") from error

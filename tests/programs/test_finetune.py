@@ -491,7 +491,7 @@ def test_means_are_over_the_trials_with_a_score(searched):
         (dict(max_length=65), "config.max_length=65: must be from 8 to 64"),
         (dict(task=dict(kind="glow")), "config.task.kind='glow': must be one of glue"),
         (dict(task=dict(kind="glue", name="MRP")), "must be one of CoLA"),
-        (dict(grid=dict(batch_size=())), "config.grid: batch_size=()"),
+        (dict(grid=dict(batch_size=())), "config.grid.batch_size=()"),
         pytest.param(
             *(dict(grid=dict(batch_size=(12,))), "a batch of 12 sequences does not divide"),
             marks=pytest.mark.devices(8),

@@ -141,7 +141,7 @@ def _same_twice(config):
         (lambda c: c.update(share_power=1.5), "config.share_power=1.5: must be from 0 to 1"),
         (
             lambda c: c.tasks.CoLA.update(answer_steps=2),
-            "config.tasks.CoLA: answer_steps=2: .*, and CoLA has none: set it to 0",
+            "config.tasks.CoLA.answer_steps=2: .*, and CoLA has none: set it to 0",
         ),
         (_same_twice, "config.tasks: CoLA and other are the same task on the same data"),
     ],

@@ -90,7 +90,7 @@ BAD = {
     ),
     "packed and short": (
         {"packed": True, "objective": "masked_lm"},
-        r"^config: short_probability=0\.1: must be 0, because the rows of this layout .* are full",
+        r"^config.short_probability=0\.1: must be 0, because the rows of this layout .* are full",
     ),
     "packed by a word": (
         {"packed": "no", "objective": "masked_lm"},

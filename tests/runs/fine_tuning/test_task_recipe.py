@@ -153,9 +153,9 @@ def test_a_name_that_a_task_cannot_have(tasks, message):
         (dict(task=dict(kind="swag", answer_steps=5)), "config.task.answer_steps: unknown key"),
         (
             dict(task=dict(kind="glue", name="CoLA", answer_steps=5)),
-            "config.task: answer_steps=5: an answer network reads pairs .*, and CoLA has none",
+            "config.task.answer_steps=5: an answer network reads pairs .*, and CoLA has none",
         ),
-        (dict(features=dict(choices=["top"])), "config.features: choices=.*must be one or more of"),
+        (dict(features=dict(choices=["top"])), "config.features.choices=.*must be one or more of"),
         (dict(features=dict(choices=["last"], hidden=0)), "config.features.hidden=0: must be at"),
         (dict(bilstm=dict(hidden=-1)), "config.bilstm.hidden=-1: must be at least 0"),
         (dict(bilstm=dict(width=768)), "config.bilstm.width: unknown key: there are hidden, "),
