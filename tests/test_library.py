@@ -70,7 +70,7 @@ WRONG = {
     "texts={'cat'}: must be a list": lambda m: m.encode({"cat"}),
     "texts[1]=None: expected `str`": lambda m: m.vectors(["a", None]),
     "layers[0]=1.5: expected `int`": lambda m: m.vectors(["a"], layers=[1.5]),
-    "--layers: none: give one": lambda m: m.vectors(["a"], layers=[]),
+    "--layers is empty: give one": lambda m: m.vectors(["a"], layers=[]),
     "layer: no such option: there are features, layers": lambda m: m.vectors(["a"], layer=1),
     "--compute_dtype=float16: must be": lambda m: m.vectors(["a"], compute_dtype="float16"),
     "--batch_tokens=0: must be at least 1": lambda m: m.vectors(["a"], batch_tokens=0),

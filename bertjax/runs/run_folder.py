@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bertjax.base.checks import about
 from bertjax.base.cloud_storage import checked_path, path_of
 from bertjax.base.errors import InputError
 from bertjax.base.files import read_json
@@ -70,9 +71,20 @@ def trial_folder(run: Path, name: str) -> Path:
 
 def read_config(run: str | Path) -> dict[str, Any]:
     """The config that a run was begun with; InputError: it is no run folder, or is damaged."""
-    if config := recorded_config(run):
-        return config
-    raise InputError(f"{run}: not a run: it has no config.json")
+    config = recorded_config(run)
+    check_run(run, config)
+    return config
+
+
+def check_run(run: str | Path, config: Mapping[str, Any]) -> None:
+    """Raises InputError if the config.json of a folder is not that of a run; {}: it has none."""
+    if not config:
+        raise InputError(f"{run}: not a run: it has no config.json")
+    if "model_type" in config or "architectures" in config:
+        raise InputError(
+            f"{run}: not a run, but a model as transformers has it: where a program takes such "
+            f"models, name it hf:{run}"
+        )
 
 
 def recorded_config(run: str | Path) -> dict[str, Any]:
@@ -112,11 +124,9 @@ def read_ensemble(folder: Path) -> dict[str, Any]:
 
 
 def _read_results(folder: Path, fields: Any) -> dict[str, Any]:
-    try:
+    with about(f"{folder}: it is not finished", FileNotFoundError, "start it again"):
         cure = "remove it, and the same command makes it again"
         return read_json(folder / RESULTS_FILE, fields, cure=cure)
-    except FileNotFoundError as error:
-        raise InputError(f"{folder}: it is not finished: start it again") from error
 
 
 def check_no_corpus(workdir: Path) -> None:

@@ -172,7 +172,7 @@ def _lengths_of_texts(arguments, split):
         "ensemble": "stage both-plain: its runs are of different tasks: an ensemble is of one task",
         "no fine-tuning": "stage both-plain: plain is no fine-tuning",
         "times": "times.json: damaged",
-        "stage": "--stage=other: no such stage; there are plain, evaluate-plain, CoLA-plain-0",
+        "stage": "--stage=other: must be one of plain, evaluate-plain, CoLA-plain-0",
     }.items(),
     ids=lambda value: value if " " not in value else "",
 )
@@ -216,7 +216,11 @@ _MISTAKES = {
     "path": ('Stage(name, "pre', 'Stage("a/../../b", "pre', "stage 'a/../../b': name: must be"),
     "NUL": ('Stage(name, "pre', 'Stage("a\\0", "pre', r"stage 'a\\x00': name: must be"),
     "number": ('Stage(name, "pre', 'Stage(3, "pre', "stage 3: name=3: must be a text"),
-    "program": ('"pretrain", "', '"train", "', "stage plain: program='train': there are pretr"),
+    "program": (
+        '"pretrain", "',
+        '"train", "',
+        "stage plain: program='train': must be one of pretr",
+    ),
     "one run": ("tuple(tuned))", "(tuned[0],))", "stage both-plain: start: has CoLA-plain-0: ense"),
     "twice": ("tuple(tuned))", "(tuned[0],) * 2)", "start: has CoLA-plain-0 twice"),
     "by": ('"votes"', '"odd"', "stage both-plain: settings: by='odd': must be one of proba"),

@@ -15,12 +15,11 @@ def make_schedule(spec: OptimizerSpec, total_steps: int) -> Schedule:
     warmup_steps = spec.warmup_of(total_steps)
     if warmup_steps >= total_steps:
         raise ValueError(
-            f"optimizer warmup_steps={warmup_steps}: must be less than the {total_steps} "
-            "steps of the run"
+            f"warmup_steps={warmup_steps}: must be less than the {total_steps} steps of the run"
         )
     if warmup_steps + decay_steps > total_steps:
         raise ValueError(
-            f"optimizer decay_steps={decay_steps}: must be at most {total_steps - warmup_steps}, "
+            f"decay_steps={decay_steps}: must be at most {total_steps - warmup_steps}, "
             f"the steps of the run after warmup_steps={warmup_steps}"
         )
     if spec.schedule == WSD:
