@@ -178,7 +178,7 @@ def _chosen(choice: OneOf, value: Any, place: str) -> Any:
         return value
     alone = choice.alone and isinstance(value, str)
     fields = {choice.key: value} if alone else dict(converted(value, dict, place))
-    name = fields.get(choice.key)
+    name: Any = fields.get(choice.key)
     check_choice(place if choice.alone else f"{place}.{choice.key}", name, choice.kinds)
     kind: Any = choice.kinds[name]
     if choice.key not in kind.__dataclass_fields__:
