@@ -174,7 +174,7 @@ BAD = {
     ),
     "a run to decay from without a decay": (
         {"decay_from": "run"},
-        r"config\.decay_from=run: set config\.optimizer\.schedule='wsd', and",
+        r"config\.decay_from='run': set config\.optimizer\.schedule='wsd', and",
     ),
     "masking of a phase": (
         {"phase_2": {"masking": {"rate": 1.5}}},
