@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertjax.base.checks import about
 from bertjax.base.cloud_storage import checked_path, path_of
 from bertjax.base.errors import InputError
 from bertjax.base.files import read_json
@@ -124,9 +123,11 @@ def read_ensemble(folder: Path) -> dict[str, Any]:
 
 
 def _read_results(folder: Path, fields: Any) -> dict[str, Any]:
-    with about(f"{folder}: it is not finished", FileNotFoundError, "start it again"):
+    try:
         cure = "remove it, and the same command makes it again"
         return read_json(folder / RESULTS_FILE, fields, cure=cure)
+    except FileNotFoundError as error:
+        raise InputError(f"{folder}: it is not finished: start it again") from error
 
 
 def check_no_corpus(workdir: Path) -> None:
