@@ -175,8 +175,7 @@ class Recipe(TrainingRecipe):
                     f"config.phase_{number}.length={phase.length} is over the position table, "
                     f"config.model.max_position_embeddings={spec.max_position_embeddings}"
                 )
-        with about_config("optimizer"):
-            self.schedule()
+        self.schedule()  # raises for a warm-up or a decay that is longer than the run
         if self.decay_from and not (self.optimizer.schedule == WSD and self.optimizer.decay_steps):
             raise self.wrong(
                 "decay_from",

@@ -112,7 +112,7 @@ BAD = {
     ),
     "warm-up": (
         {"optimizer": {"warmup_steps": 12}},
-        r"config\.optimizer: warmup_steps=12: must be less than the 12 steps",
+        r"config\.optimizer\.warmup_steps=12: must be less than the 12 steps",
     ),
     "optimizer": ({"optimizer": {"name": "sgd"}}, r"config\.optimizer: .*'sgd'"),
     "learning rate": ({"optimizer": {"learning_rate": 0}}, "learning_rate=0: must be above 0"),
@@ -166,7 +166,7 @@ BAD = {
     ),
     "a decay in the warm-up": (
         {"optimizer": {"schedule": "wsd", "decay_steps": 10}},
-        r"config\.optimizer: decay_steps=10: must be at most 9, the steps of the run after",
+        r"config\.optimizer\.decay_steps=10: must be at most 9, the steps of the run after",
     ),
     "a rule for each layer that is for all": (
         {"optimizer": {"name": "stable_adamw"}, "model": {"scan_layers": True}},
