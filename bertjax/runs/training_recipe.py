@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from operator import attrgetter
 from typing import Annotated, Any
 
-from bertjax.base.checks import check_given
 from bertjax.base.errors import InputError
 from bertjax.base.limits import Free, Key
 from bertjax.models.encoders.registry import ENCODERS
@@ -55,8 +54,11 @@ class TrainingRecipe:
 
     def check_weights_named(self, init_from: str) -> None:
         """Raises InputError if no weights are named to start from."""
-        cure = "name the weights to start from: a run, hf:FOLDER, hf:NAME or tf1:FOLDER"
-        check_given("config.init_from", init_from, cure)
+        if not init_from:
+            raise InputError(
+                "config.init_from is empty: name the weights to start from: a run, hf:FOLDER, "
+                "hf:NAME or tf1:FOLDER"
+            )
 
     def check_shared(self, has_weights: bool) -> None:
         """Raises InputError for an adapter, frozen patterns or a layout that cannot be."""
