@@ -78,7 +78,7 @@ WRONG = {
     "text=['[MASK]']: expected `str`": lambda m: m.fill(["[MASK]"]),
     "top='5': expected `int`": lambda m: m.fill("[MASK]", top="5"),
     "tokens='5': expected `int`": lambda m: m.complete(["a"], tokens="5"),
-    "--top_p=0.0: must be above 0": lambda m: m.complete(["a"], top_p=0.0),
+    "--top_p=0.0: must be in (0, 1]": lambda m: m.complete(["a"], top_p=0.0),
     "--masking=pieces: must be one of": lambda m: m.score(["a"], "pieces"),
     "texts: ('a', 'b') is none: write": lambda m: m.predict([("a", "b")]),
     "texts: {} is an object without": lambda m: m.predict([{}]),

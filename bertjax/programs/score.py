@@ -8,6 +8,7 @@ from bertjax.base.checks import check_output
 from bertjax.base.cloud_storage import path_of
 from bertjax.base.files import write_json
 from bertjax.base.limits import Count, check
+from bertjax.base.validation import check_numbers
 from bertjax.inference.likelihood import log_likelihoods
 from bertjax.inference.scored_rows import TOKEN
 from bertjax.lab.minimal_pairs.accuracy import Accuracy, by_name, judged, over_pairs, over_paradigms
@@ -45,6 +46,7 @@ def run(
         sentence is too long for the model; the output cannot be written.
     """
     check("--most", most, Count | None)
+    check_numbers("--most", most)
     if output:
         check_output(output)
     pairs = read_pairs(data, most)

@@ -254,8 +254,8 @@ class TaskRecipe(TrainingRecipe):
                 "BiLSTM: set it, such as to 768, or leave the others as they were"
             )
         if self.features and self.bilstm.hidden:
-            why = "a tagger over fixed features has that of config.features: set it to 0"
-            raise self.wrong("bilstm.hidden", why)
+            why = "a tagger over fixed features has a BiLSTM already, that of config.features"
+            raise self.wrong("bilstm.hidden", f"{why}: set it to 0")
         if self.lm_weight and "" not in self.tasks:
             why = f"goes with one task, and config.tasks names {', '.join(self.tasks)}"
             raise self.wrong("lm_weight", f"{why}: leave one out")

@@ -118,7 +118,7 @@ _BAD = {
     "pooling": (_kind("dense", pooling="sum"), "pooling='sum': must be one of mean, max"),
     "similarity": (
         _kind("dense", similarity="angle"),
-        "config.task.similarity='angle' compares only pairs, and config.loss.name='ranking'",
+        "config.task.similarity='angle': compares only pairs, and config.loss.name='ranking'",
     ),
     "length": (
         _kind("dense", query_length=14),
