@@ -11,7 +11,7 @@ from typing import Any, get_origin
 
 import ml_collections
 
-from bertjax.base.errors import InputError
+from bertjax.base.checks import check_choice
 from bertjax.base.limits import COMMA
 from bertjax.data.examples.masking import MaskingRule
 from bertjax.models.heads.embedding import Embedding
@@ -167,8 +167,7 @@ def similarity_config(loss: str = "ranking") -> ml_collections.ConfigDict:
 
     `loss` is a key of `bertjax.objectives.similarity_losses.LOSSES`.
     """
-    if loss not in LOSSES:
-        raise InputError(f"{loss!r} is no loss: take one of {', '.join(LOSSES)}")
+    check_choice("loss", loss, LOSSES)
     return ml_collections.ConfigDict(
         section(
             *(SimilarityRecipe, ["tracker"]),

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bertjax.base.checks import about, check_choice, check_range
 from bertjax.base.errors import InputError
 from bertjax.base.no_tpu import tell_libtpu_where_none_is
 from bertjax.base.validation import converted
@@ -202,8 +203,7 @@ class TextModel:
         longest = max((len(each) for each in ids), default=0) + specials
         given = converted(length, int | None, "length")  # type: ignore[arg-type]
         size = min(longest, most) if given is None else given
-        if not specials <= size <= most:
-            raise InputError(f"length={size}: must be from {specials} to {most}")
+        check_range("length", size, specials, most)
         sequences = [template.sequence(each[: size - specials]) for each in ids]
         rows = Columns(
             {
@@ -229,8 +229,8 @@ class TextModel:
           InputError: no such kind, or the model lacks a part of it; also of the function, for
             parameters, arrays or a key that are none, or are not all there.
         """
-        if not isinstance(kind, str | None) or kind not in (None, *ARCHITECTURES):
-            raise InputError(f"kind={kind!r}: must be one of {', '.join(ARCHITECTURES)}")
+        if kind is not None:
+            check_choice("kind", kind, ARCHITECTURES)
         model = self._model(kind)
         parts = ARCHITECTURES[kind].parts(self.spec) if kind else self._pretrained.parts
         own = {part: self._pretrained.params[part] for part in parts}
@@ -294,10 +294,9 @@ def _line(text: Any) -> str:
         return text
     if not text:
         raise InputError("texts: {} is an object without fields")
-    try:
+    wrong = (TypeError, ValueError, RecursionError)
+    with about(f"texts: {text!r:.80} cannot be written as JSON", wrong):
         return json.dumps(dict(text))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"texts: {text!r:.80} cannot be written as JSON: {error}") from error
 
 
 def _options(**given: Any) -> Options:

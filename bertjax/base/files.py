@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from bertjax.base.cloud_storage import bucket_errors, checked_path, in_bucket, leased, path_of
+from bertjax.base.cloud_storage import bucket_errors, in_bucket, leased, path_of
 from bertjax.base.errors import InputError
 from bertjax.base.validation import parsed
 
@@ -134,15 +134,6 @@ def _lives(process: int) -> bool:
 
 
 # ---------------------------------------------------------------------------------- JSON
-
-
-def check_json_output(output: str) -> None:
-    """Raises InputError if a .json file cannot be written there; called before long work."""
-    path = path_of(output)
-    checked_path(path.parent, write=True)
-    fits = path.suffix == ".json" and not path.is_dir()
-    if not (fits and (in_bucket(path) or path.parent.is_dir())):
-        raise InputError(f"--output={output}: must be a .json file in an existing folder")
 
 
 def write_json(path: str | os.PathLike, value: Any) -> None:

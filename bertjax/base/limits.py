@@ -1,10 +1,12 @@
 """Types of fields with limits, and marks: what of a config may differ when a run goes on."""
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta
 
+from bertjax.base.checks import check_choice
 from bertjax.base.validation import converted, shown
 
 T = TypeVar("T")
@@ -56,10 +58,15 @@ def require(holds: object, settings: Any, field: str, problem: str) -> None:
         raise ValueError(f"{field}={shown(getattr(settings, field))}: {problem}")
 
 
-def check_limits(settings: Any) -> None:
-    """Checks the fields of a dataclass by their types; ValueError names one that does not fit."""
-    for field in dataclasses.fields(settings):
-        try:
+def check_limits(settings: Any, **choices: Iterable[Any]) -> None:
+    """Checks the fields of a dataclass by their types, and some by their choices.
+
+    Raises ValueError, which names a field that does not fit, without a place: the caller knows it.
+    """
+    try:
+        for name, known in choices.items():
+            check_choice(name, getattr(settings, name), known)
+        for field in dataclasses.fields(settings):
             check(field.name, getattr(settings, field.name), field.type)
-        except ValueError as error:  # without a place, which the caller knows
-            raise ValueError(str(error)) from error
+    except ValueError as error:
+        raise ValueError(str(error)) from error

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from bertjax.base.checks import check_range
 from bertjax.base.errors import InputError
 from bertjax.inference.batcher import Batcher, up_to
 from bertjax.inference.rows import Column, Columns
@@ -39,14 +40,12 @@ def fill(pretrained: Pretrained, texts: Sequence[str], top: int) -> list[list[li
     if spec.causal:
         raise InputError(f"{pretrained.origin}: trained left to right, it has never seen {_MASK}")
     model, longest = pretrained.model(kinds.MASKED_LM), spec.max_position_embeddings
-    if not 1 <= top <= tokenizer.vocabulary_size:
-        raise InputError(f"--top={top}: must be from 1 to {tokenizer.vocabulary_size}")
+    check_range("--top", top, 1, tokenizer.vocabulary_size)
     texts = [text.replace(_MASK, tokenizer.tokens[tokenizer.mask_id]) for text in texts]
     encoded = tokenizer.encode(texts, special=True)
     ids = [np.array(tokenizer.template.sequence(each).ids) for each in encoded]
-    for each in ids:
-        if len(each) > longest:
-            raise InputError(f"the text has {len(each)} tokens; the model takes {longest}")
+    for text, each in zip(texts, ids, strict=True):
+        pretrained.check_length(f"{text!r:.80}", len(each))
     masked = [each == tokenizer.mask_id for each in ids]
     places = [np.flatnonzero(each) for each in masked]
     rows = Columns(

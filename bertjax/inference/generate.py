@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bertjax.base.errors import InputError
+from bertjax.base.limits import Count, CountOrNone, PositiveShare, Weight, check
 from bertjax.base.validation import check_numbers
 from bertjax.interop.pretrained import Pretrained
 from bertjax.models.encoders import kinds
@@ -43,15 +44,12 @@ def complete(
     Raises:
       InputError: a number does not fit; a model that cannot do it; a text with too many tokens.
     """
+    check("--tokens", tokens, Count)
+    check("--temperature", temperature, Weight)
+    check_numbers("--temperature", temperature)
+    check("--top_p", top_p, PositiveShare)
+    check("--seed", seed, CountOrNone)
     check_numbers("--seed", seed)
-    for name, value, fits, limits in (
-        ("tokens", tokens, tokens >= 1, "at least 1"),
-        ("temperature", temperature, 0 <= temperature < float("inf"), "0 or above"),
-        ("top_p", top_p, 0 < top_p <= 1, "above 0, and at most 1"),
-        ("seed", seed, 0 <= seed < 2**32, "from 0 to below 2**32"),
-    ):
-        if not fits:
-            raise InputError(f"--{name}={value}: must be {limits}")
     spec, tokenizer = pretrained.spec, pretrained.tokenizer
     if not (spec.causal and family_of(spec).goes_on):
         raise InputError(
@@ -63,11 +61,7 @@ def complete(
     encoded = tokenizer.encode(texts, special=True)
     rows = [before + ids or [tokenizer.end_id] for ids in encoded]
     for text, ids in zip(texts, rows, strict=True):
-        if len(ids) >= length:
-            raise InputError(
-                f"--text={text!r:.80}: has {len(ids)} tokens, and the model takes {length}, with "
-                "the new ones: shorten it"
-            )
+        pretrained.check_length(f"--text={text!r:.80}: with a new token", len(ids) + 1)
     begun = np.array([len(ids) for ids in rows], np.int32)
     given = np.full((len(rows), length), tokenizer.pad_id, np.int32)
     for row, ids in zip(given, rows, strict=True):

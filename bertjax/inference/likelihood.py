@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import logsumexp
 
+from bertjax.base.checks import check_choice, check_range
 from bertjax.base.errors import InputError
 from bertjax.base.progress import Progress
-from bertjax.base.validation import check_numbers
 from bertjax.inference.batcher import Batcher, up_to
 from bertjax.inference.rows import Rows
 from bertjax.inference.scored_rows import (
@@ -27,7 +27,6 @@ from bertjax.models.encoders import kinds
 from bertjax.models.heads.pretraining import PreTrainingModel, piece_logits
 from bertjax.tasks.encoded import Encoded
 from bertjax.tasks.similarity.batches import LENGTHS
-from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.model import Arrays, Params
 from bertjax.training.sharding.placement import data_parallel
 
@@ -63,15 +62,14 @@ def log_likelihoods(
         token, or more than the model takes; a number is not finite.
     """
     spec, tokenizer = pretrained.spec, pretrained.tokenizer
-    if masking not in MASKINGS:
-        raise InputError(f"--masking={masking}: must be one of {', '.join(MASKINGS)}")
+    check_choice("--masking", masking, MASKINGS)
     if spec.causal and masking != TOKEN:
         raise InputError(
             f"--masking={masking}: {pretrained.origin} reads left to right, and nothing is masked "
             "for it: leave the flag out"
         )
     model = pretrained.model(kinds.CAUSAL_LM if spec.causal else kinds.MASKED_LM)
-    encoded, number = _encoded(tokenizer, texts, spec.max_position_embeddings, where)
+    encoded, number = _encoded(pretrained, texts, where)
     rows: SentenceRows
     if spec.causal:
         rows = WholeRows(encoded, tokenizer)
@@ -97,16 +95,12 @@ def nats_of_text(pretrained: Pretrained, ids: np.ndarray, stride: int) -> float:
       InputError: the stride does not fit; the model cannot do it; the result is not finite.
     """
     spec, length = pretrained.spec, pretrained.spec.max_position_embeddings
-    check_numbers("--stride", stride)
     if not spec.causal:
         raise InputError(
             f"{pretrained.origin}: a {pretrained.class_name}, which does not read left to right: "
             "leave --stride out"
         )
-    if not 1 <= stride < length:
-        raise InputError(
-            f"--stride={stride}: must be at least 1, and less than the {length} tokens of a window"
-        )
+    check_range("--stride", stride, 1, length - 1, f": a window has {length} tokens")
     rows, nats = Windows(ids, length, stride), 0.0
     model = pretrained.model(kinds.CAUSAL_LM)
     with Progress("Reading", len(rows.lengths), " windows") as progress:
@@ -126,20 +120,18 @@ def _finite(values: Any, pretrained: Pretrained) -> Any:
 
 
 def _encoded(
-    tokenizer: Tokenizer, texts: Sequence[str], longest: int, where: Callable[[int], str]
+    pretrained: Pretrained, texts: Sequence[str], where: Callable[[int], str]
 ) -> tuple[Encoded, np.ndarray]:
     """The different sequences of the texts, and the number of each text's sequence, int64 [N]."""
-    template, found = tokenizer.template, dict[tuple[int, ...], int]()
-    most = longest - template.specials(pair=False)
+    tokenizer, found = pretrained.tokenizer, dict[tuple[int, ...], int]()
+    template = tokenizer.template
+    most = pretrained.spec.max_position_embeddings - template.specials(pair=False)
     number = np.zeros(len(texts), np.int64)
     for begin in range(0, len(texts), _AT_ONCE):
         for place, ids in enumerate(tokenizer.encode(texts[begin : begin + _AT_ONCE]), start=begin):
             if not ids:
                 raise InputError(f"{where(place)}: {texts[place]!r:.80} has no token: correct it")
-            if len(ids) > most:
-                raise InputError(
-                    f"{where(place)}: {len(ids)} tokens, and the model takes {most}: shorten it"
-                )
+            pretrained.check_length(where(place), len(ids), most)
             number[place] = found.setdefault(tuple(ids), len(found))
     return Encoded.of((template.sequence(list(ids)) for ids in found), {}), number
 

@@ -5,8 +5,10 @@ Without an operation, both have the same value and type.
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
+from bertjax.base.checks import check_choice
 from bertjax.models.encoders.computation import how_computed
 from bertjax.models.encoders.contract import EncoderSpec
 
@@ -112,8 +114,14 @@ def same(names: Iterable[str]) -> tuple[Row, ...]:
 def check_wanted(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     """Raises ValueError if a field of config.json has another value than the only one wanted."""
     for field, value in wanted.items():
-        if config.get(field, value) != value:
-            raise ValueError(f"{field}={config[field]!r}: only {value!r} can be read")
+        found = config.get(field, value)
+        check_only(found == value, field, found, repr(value))
+
+
+def check_only(fits: bool, field: str, value: Any, which: str) -> None:
+    """Raises ValueError unless a value of config.json fits; `which` says what can be read."""
+    if not fits:
+        raise ValueError(f"{field}={value!r}: only {which} can be read")
 
 
 def check_value(spec: EncoderSpec, field: str, wanted: Any, title: str = "") -> None:
@@ -137,23 +145,23 @@ ACTIVATIONS = {
 WRITTEN_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "silu": "silu"}
 
 
-def activation(names: Mapping[str, str], written: Mapping[str, str]) -> Operation:
-    """The operation of an activation: name there -> `hidden_act`, and what is written."""
+def chosen(ours: str, names: Mapping[str, str], written: Mapping[str, str]) -> Operation:
+    """The operation of a field with names: name there -> our name, and what is written."""
 
     def read(field: str, config: Mapping[str, Any]) -> str:
-        if (name := config[field]) not in names:
-            raise ValueError(f"{field}={name!r}: must be one of {', '.join(names)}")
-        return names[name]
+        check_choice(field, config[field], names)
+        return names[config[field]]
 
     def write(spec: Any) -> str:
-        if spec.hidden_act not in written:
-            raise ValueError(
-                f"transformers has no {spec.encoder} with hidden_act={spec.hidden_act!r}, only "
-                f"{', '.join(written)}"
-            )
-        return written[spec.hidden_act]
+        if (value := getattr(spec, ours)) not in written:
+            has = f"only {', '.join(written)}"
+            raise ValueError(f"transformers has no {spec.encoder} with {ours}={value!r}, {has}")
+        return written[value]
 
     return Operation(str, read, write)
+
+
+activation = partial(chosen, "hidden_act")
 
 
 def _value(field: str, config: Mapping[str, Any]) -> Any:

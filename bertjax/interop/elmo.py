@@ -5,6 +5,7 @@ from types import ModuleType
 
 import numpy as np
 
+from bertjax.base.checks import about
 from bertjax.base.errors import InputError
 from bertjax.base.extras import install
 from bertjax.base.files import atomic_write, read_json, write_json
@@ -24,10 +25,9 @@ def read_elmo(folder: Path, origin: str) -> Pretrained:
     """Reads a folder with one file *options.json and one *weights.hdf5."""
     h5py = import_h5py(origin)
     options = _only(folder, _OPTIONS, origin)
-    try:
-        spec = ElmoSpec(**read_options(read_json(options, OPTIONS, cure=_CURE)))
-    except ValueError as error:
-        raise InputError(f"{options}: {error}") from error
+    described = read_json(options, OPTIONS, cure=_CURE)
+    with about(options):
+        spec = ElmoSpec(**read_options(described))
     weights = _only(folder, _WEIGHTS, origin)
     arrays: dict[str, np.ndarray] = {}
 
@@ -35,11 +35,8 @@ def read_elmo(folder: Path, origin: str) -> Pretrained:
         if isinstance(item, h5py.Dataset):
             arrays[name] = np.asarray(item, np.float32)
 
-    try:
-        with h5py.File(weights) as file:
-            file.visititems(keep)
-    except OSError as error:
-        raise InputError(f"{weights}: damaged ({error}): copy it anew") from error
+    with about(f"{weights}: damaged", OSError, "copy it anew"), h5py.File(weights) as file:
+        file.visititems(keep)
     entries = array_names([spec.encoder], spec, kinds.ENCODER, 0)
     known = {entry.theirs for entry in entries}
     return Pretrained(
@@ -67,12 +64,8 @@ def write_elmo(pretrained: Pretrained, folder: Path) -> None:
 
 def import_h5py(origin: str) -> ModuleType:
     """The library h5py; InputError if it is not installed."""
-    try:
+    with about(f"{origin}: h5py reads and writes such weights", ImportError, install("elmo")):
         import h5py
-    except ImportError as error:
-        raise InputError(
-            f"{origin}: h5py reads and writes such weights: {install('elmo')}"
-        ) from error
     return h5py
 
 

@@ -10,6 +10,7 @@ from types import ModuleType
 
 import numpy as np
 
+from bertjax.base.checks import about
 from bertjax.base.errors import InputError
 from bertjax.base.extras import install
 from bertjax.interop.hugging_face import assemble, part_of, spec_of
@@ -100,17 +101,13 @@ def import_tensorflow() -> ModuleType:
 
 def _read(checkpoint: Path, origin: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """The weights under Hugging Face's names; and the other variables, each with the reason."""
-    try:
+    with about(f"{origin}: TensorFlow reads such checkpoints", ImportError, install("tf1")):
         tf = import_tensorflow()
-    except ImportError as error:
-        raise InputError(
-            f"{origin}: TensorFlow reads such checkpoints: {install('tf1')}"
-        ) from error
-
     raw: dict[str, np.ndarray] = {}
     left_out: dict[str, str] = {}
     slots: collections.Counter[str] = collections.Counter()
-    try:
+    damaged = tf.errors.OpError, IndexError  # IndexError: a file that ends too soon
+    with about(f"{origin}: {checkpoint.name} is damaged or incomplete", damaged):
         reader = tf.train.load_checkpoint(str(checkpoint))
         dtypes = reader.get_variable_to_dtype_map()
         for name in sorted(dtypes):
@@ -121,10 +118,6 @@ def _read(checkpoint: Path, origin: str) -> tuple[dict[str, np.ndarray], dict[st
                 left_out[name] = f"{dtypes[name].name}: not a weight"
             else:
                 raw[name] = np.asarray(reader.get_tensor(name), np.float32)
-    except (tf.errors.OpError, IndexError) as error:  # IndexError: a file that ends too soon
-        raise InputError(
-            f"{origin}: {checkpoint.name} is damaged or incomplete: {error}"
-        ) from error
     left_out |= {f"*/{slot}": f"optimizer state, {n} arrays" for slot, n in slots.items()}
     return dict(
         in_hugging_face_terms(_HEADS.get(n, n), array) for n, array in raw.items()

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from bertjax.base.checks import about
 from bertjax.base.errors import InputError
 
 # Only these files are downloaded, and never pickles.
@@ -24,16 +25,14 @@ def model_folder(name: str) -> Path:
         RepositoryNotFoundError,
     )
 
+    no_name = f"hf:{name}: no such folder, and not the name of a model on the hub"
     try:
-        return Path(snapshot_download(name, allow_patterns=list(_FILES)))
+        with about(no_name, HFValidationError):
+            return Path(snapshot_download(name, allow_patterns=list(_FILES)))
     except RepositoryNotFoundError as error:
         raise InputError(
             f"hf:{name}: no such folder, and the hub has no model of that name (or it is private: "
             "set HF_TOKEN)"
-        ) from error
-    except HFValidationError as error:
-        raise InputError(
-            f"hf:{name}: no such folder, and not the name of a model on the hub: {error}"
         ) from error
     except (LocalEntryNotFoundError, HfHubHTTPError) as error:
         raise InputError(
@@ -49,10 +48,8 @@ def check_access(name: str) -> None:
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id
 
-    try:
+    with about(f"--push={name}", HFValidationError):
         validate_repo_id(name)
-    except HFValidationError as error:
-        raise InputError(f"--push={name}: {error}") from error
     if not get_token():
         raise InputError(
             f"--push={name}: no token of the hub: make one with write access at "

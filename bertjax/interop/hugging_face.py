@@ -10,6 +10,7 @@ import numpy as np
 import safetensors
 from safetensors.numpy import save
 
+from bertjax.base.checks import about, check_in_folder
 from bertjax.base.errors import InputError
 from bertjax.base.files import inside, write_json
 from bertjax.interop import json_files
@@ -88,8 +89,7 @@ def _projection(
     """The parameters of late interaction's part."""
     file, wanted = modules.projection, (modules.embedding.width, spec.hidden_size)
     assert file
-    if not file.exists():
-        raise InputError(f"{file}: missing: download it, too")
+    check_in_folder(file, file.parent)
     weight = read_arrays(file, family).get(DENSE_WEIGHT, np.zeros(()))
     if weight.shape != wanted:
         raise InputError(f"{file}: {DENSE_WEIGHT} is {weight.shape}, where {wanted} belongs")
@@ -101,9 +101,9 @@ def _family(config: Mapping[str, Any], origin: str) -> EncoderFamily:
     """The family of a config.json; old files of BERT do not name it."""
     name = config.get("model_type", "bert")
     if name not in ENCODERS:
+        known = ", ".join(ENCODERS)
         raise InputError(
-            f"{origin}: model_type={name!r} in {CONFIG_FILE}: only {', '.join(ENCODERS)} can "
-            "be read"
+            f"{origin}: model_type={name!r} in {CONFIG_FILE}: only {known} can be read"
         )
     return ENCODERS[name]
 
@@ -112,10 +112,8 @@ def spec_of(
     config: Mapping[str, Any], family: EncoderFamily, origin: str, file: str = CONFIG_FILE
 ) -> EncoderSpec:
     """The spec in a config.json, or in Google's bert_config.json (`file`)."""
-    try:
+    with about(f"{origin}: {file}"):
         return family.spec(**PUBLISHED[family.name].config.read(config))
-    except ValueError as error:
-        raise InputError(f"{origin}: {file}: {error}") from error
 
 
 def _kind(config: Mapping[str, Any], family: EncoderFamily, origin: str) -> str:
@@ -183,10 +181,8 @@ def _weight_files(folder: Path, origin: str, config: Mapping[str, Any]) -> list[
 
 def read_arrays(path: Path, family: EncoderFamily) -> dict[str, np.ndarray]:
     """The arrays of a file: floats as float32, which is exact; other constants as bytes."""
-    try:
+    with about(f"{path}: damaged", safetensors.SafetensorError):
         pairs = safetensors.deserialize(path.read_bytes())
-    except safetensors.SafetensorError as error:
-        raise InputError(f"{path}: damaged: {error}") from error
     arrays = {}
     for name, content in pairs:
         dtype = _FLOATS.get(content["dtype"])
@@ -362,10 +358,8 @@ def has_model(spec: EncoderSpec, kind: str) -> bool:
 
 def fields_of(spec: EncoderSpec, origin: str) -> dict[str, Any]:
     """The fields of config.json for a spec, which `spec_of` reads; InputError if there are none."""
-    try:
+    with about(origin):
         return names_of(spec).config.write(spec)
-    except ValueError as error:
-        raise InputError(f"{origin}: {error}") from error
 
 
 def config_of(pretrained: Pretrained) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from bertjax.base.checks import about, check_in_folder
 from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write, write_json
 from bertjax.interop import json_files, sentencepiece_model
@@ -138,14 +139,9 @@ def _check_added(named: NamedTokens, known: set[str], where: str) -> None:
 def _read_pieces_and_merges(named: NamedTokens, kind: str) -> Tokenizer:
     path, merges_file = named.folder / PIECES_FILE, named.folder / MERGES_FILE
     pieces = read_optional(path, json_files.PIECES) or {}
-    if not merges_file.exists():
-        raise InputError(f"{named.folder}: {path.name} and no {MERGES_FILE}: download it, too")
-    try:
+    check_in_folder(merges_file, named.folder)
+    with about(f"{merges_file}: not UTF-8", UnicodeDecodeError, "download it again"):
         lines = merges_file.read_bytes().decode().split("\n")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{merges_file}: not UTF-8 at byte {error.start}: download it again"
-        ) from error
     merges = [line for line in lines if line and not line.startswith("#version")]
     if kind == MOSES_BPE:  # XLM's program wrote how often each was seen
         merges = [" ".join(line.split()[:2]) for line in merges]

@@ -10,6 +10,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from bertjax.base.checks import about
 from bertjax.base.errors import InputError
 from bertjax.base.files import read_json, write_json
 from bertjax.base.renames import renamed
@@ -68,12 +69,11 @@ def read_described(folder: Path, origin: str, fields: Any) -> tuple[dict[str, An
     """Reads what `write_described` wrote; parameters get the paths that they have now."""
     try:
         found = read_json(folder / MODEL_FILE, fields, cure=_CURE)
-        arrays = load((folder / WEIGHTS_FILE).read_bytes())
+        with about(f"{folder / WEIGHTS_FILE}: damaged", SafetensorError, _CURE):
+            arrays = load((folder / WEIGHTS_FILE).read_bytes())
     except FileNotFoundError as error:
         missing = Path(error.filename).name
         raise InputError(f"{origin}: no {missing} in {folder}: {_CURE}") from error
-    except SafetensorError as error:
-        raise InputError(f"{folder / WEIGHTS_FILE}: damaged: {error}: {_CURE}") from error
     now = {renamed(path, ALL_RENAMES): array for path, array in arrays.items()}
     return found, unflatten_dict(now, sep="/")
 

@@ -11,10 +11,12 @@ import safetensors
 from flax.traverse_util import flatten_dict
 from safetensors.numpy import save
 
+from bertjax.base.checks import about, check_in_folder
 from bertjax.base.errors import InputError
 from bertjax.base.factors import DOWN, KERNEL, UP
 from bertjax.base.files import write_json
 from bertjax.base.validation import optional
+from bertjax.interop.config_rows import check_wanted
 from bertjax.interop.hugging_face import (
     CONFIG_FILE,
     assemble,
@@ -139,22 +141,16 @@ def read_peft(folder: Path, origin: str, open_base: Callable[[str], Pretrained])
     `open_base` opens the weights of the name that is in adapter_config.json.
     """
     config = read_optional(folder / ADAPTER_CONFIG, _FIELDS) or {}
-    wanted = {"peft_type": "LORA", "bias": "none", "use_dora": False}
-    for key, value in wanted.items():
-        if (found := config.get(key) or value) != value:
-            raise InputError(f"{origin}: {ADAPTER_CONFIG}: {key}={found!r}: only {value!r} is read")
+    with about(f"{origin}: {ADAPTER_CONFIG}"):
+        given = {key: value for key, value in config.items() if value}
+        check_wanted(given, {"peft_type": "LORA", "bias": "none", "use_dora": False})
     name = config.get("base_model_name_or_path")
     if not name:
         raise InputError(f"{origin}: {ADAPTER_CONFIG} names no base_model_name_or_path: write it")
     path = folder / ADAPTER_WEIGHTS
-    if not path.exists():
-        raise InputError(f"{origin}: no {ADAPTER_WEIGHTS} in it: download it, too")
-    try:
+    check_in_folder(path, origin)
+    with about(f"{origin}: its base_model_name_or_path, in {ADAPTER_CONFIG}, is not to be had"):
         base = open_base(name)
-    except InputError as error:
-        raise InputError(
-            f"{origin}: its base_model_name_or_path, in {ADAPTER_CONFIG}, is not to be had: {error}"
-        ) from error
     adapter = read_arrays(path, base.family)
     with safetensors.safe_open(path, framework="numpy") as file:
         identity = (file.metadata() or {}).get(_IDENTITY, base.identity)

@@ -162,6 +162,12 @@ class Pretrained:
             digest.update(jax.tree_util.keystr(path).encode() + np.ascontiguousarray(leaf).data)
         return digest.hexdigest()
 
+    def check_length(self, where: str, tokens: int, most: int | None = None) -> None:
+        """Raises InputError if a text has more tokens than the model, or a caller, takes."""
+        most = most or self.spec.max_position_embeddings
+        if tokens > most:
+            raise InputError(f"{where}: {tokens} tokens, and the model takes {most}: shorten it")
+
     def check_reads_pieces(self) -> None:
         """Raises InputError if it reads the characters of words, and not the ids of pieces."""
         if self.family.reads_characters:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from safetensors.numpy import save
 
+from bertjax.base.checks import about
 from bertjax.base.errors import InputError
 from bertjax.base.files import inside, write_json
 from bertjax.interop import json_files
@@ -73,6 +74,7 @@ _PACKAGES = {
 # Settings that change the tokens of a text.
 _CHANGES = ("query_expansion", "processing_kwargs", "processor_kwargs", "tokenizer_args")
 _INPUTS = {DENSE: "sentence_embedding", LATE: _STATES}  # of Dense and Normalize
+_SKIPPED = "for tokens that do not count"
 _SHORTENED = ("truncate_dim", "max_active_dims")  # settings that leave out numbers of a vector
 PROMPTS = ("prompts", "default_prompt_name")
 ACTIVATION = "activation_fn"  # of a reranker's output
@@ -123,16 +125,12 @@ def read_modules(folder: Path, origin: str, tokenizer: Tokenizer, longest: int) 
     `longest` is the most tokens that the encoder takes.
     """
     modules, settings = _described_modules(folder)
-    try:
+    cure = f"bertjax does not compute it; without {MODULES_FILE}, the encoder is read alone"
+    with about(origin, _NotComputed, cure):
         if settings.get("model_type") == RERANKER:
             _check_reranker(folder, modules, settings, tokenizer)
             return None
         return _modules(folder, modules, settings, tokenizer, longest) if modules[1:] else None
-    except _NotComputed as error:
-        raise InputError(
-            f"{origin}: {error}, which bertjax does not compute; without {MODULES_FILE}, the "
-            "encoder is read alone"
-        ) from error
 
 
 def _check_reranker(
@@ -166,9 +164,7 @@ def _modules(
         kind = SPARSE
     pylate = kind == LATE and settings.get("model_type") != CLASSES[LATE]
     _check_sequence(names, configs, _SEQUENCES[kind] + [_PYLATE] * pylate)
-    for name in _SHORTENED:
-        if settings.get(name):
-            raise _NotComputed(f"{name}={settings[name]} in {SETTINGS_FILE}")
+    _check_settings(settings, dict.fromkeys(_SHORTENED), f"in {SETTINGS_FILE}")
     found = dict(zip(names[1:], configs, strict=True))
     for name, config in found.items():
         if config is None and name != "Normalize":  # which had no file
@@ -218,15 +214,12 @@ def _model_settings(folder: Path, kind: str, tokenizer: Tokenizer) -> dict[str, 
     """The settings of the Transformer module; without "max_seq_length", it is the tokenizer's."""
     paths = [folder / name for name in _MODEL_FILES if (folder / name).exists()]
     model = (read_optional(paths[0], json_files.SENTENCE_MODEL) if paths else None) or {}
-    for name in _CHANGES:
-        if model.get(name):
-            raise _NotComputed(f"{name}={model[name]} in {paths[0].name}")
-    if model.get("do_lower_case") and tokenizer.cased:
-        raise _NotComputed(f"do_lower_case in {paths[0].name}, over a tokenizer that keeps case")
     names = ("transformer_task", "module_output_name")
-    for name, wanted in zip(names, _TASKS[kind], strict=True):
-        if (value := model.get(name) or wanted) != wanted:
-            raise _NotComputed(f"{name}={value!r} in {paths[0].name}")
+    wanted = {**dict.fromkeys(_CHANGES), **dict(zip(names, _TASKS[kind], strict=True))}
+    where = f"in {paths[0].name}" if paths else ""
+    _check_settings(model, wanted, where)
+    if model.get("do_lower_case") and tokenizer.cased:
+        raise _NotComputed(f"do_lower_case {where}, over a tokenizer that keeps case")
     if not model.get("max_seq_length"):
         named = read_optional(folder / TOKENIZER_FILE, json_files.TOKENIZER_CONFIG) or {}
         model["max_seq_length"] = named.get("model_max_length")
@@ -234,20 +227,20 @@ def _model_settings(folder: Path, kind: str, tokenizer: Tokenizer) -> dict[str, 
 
 
 def _check_pylate(settings: Mapping[str, Any]) -> None:
-    for name in ("query_prefix", "document_prefix"):
-        if settings.get(name):
-            raise _NotComputed(f"{name}={settings[name]!r}, a token of its own")
+    prefixes = ("query_prefix", "document_prefix")
+    _check_settings(settings, dict.fromkeys(prefixes), "before each text")
     if settings.get("do_query_expansion") is not False:
         raise _NotComputed("do_query_expansion, queries that are filled up with [MASK]")
-    _check_skipped(settings, "skiplist_words")
+    _check_settings(settings, {"skiplist_words": None}, _SKIPPED)
     if settings.get("skiplist_words") is None:
         raise _NotComputed("PyLate's skiplist_words, punctuation that does not count")
 
 
-def _check_skipped(config: Mapping[str, Any], *names: str) -> None:
-    for name in names:
-        if config.get(name):
-            raise _NotComputed(f"{name}={config[name]}, tokens that do not count")
+def _check_settings(settings: Mapping[str, Any], wanted: Mapping[str, Any], which: str) -> None:
+    """Refuses settings that have values, and not the wanted ones."""
+    for name, value in wanted.items():
+        if (given := settings.get(name) or value) != value:
+            raise _NotComputed(f"{name}={given!r} {which}")
 
 
 def _similarity(settings: Mapping[str, Any], kind: str) -> str:
@@ -283,18 +276,16 @@ def _of_kind(found: Mapping[str, dict[str, Any] | None], kind: str) -> dict[str,
     """The fields that a kind has of its own, from the settings of the modules by their names."""
     configs = {name: config or {} for name, config in found.items()}
     if kind == SPARSE:
-        splade = configs["SpladePooling"]
-        for name, wanted in (("pooling_strategy", "max"), ("activation_function", "relu")):
-            if (value := splade.get(name) or wanted) != wanted:
-                raise _NotComputed(f"a SpladePooling module with {name}={value!r}")
+        wanted = {"pooling_strategy": "max", "activation_function": "relu"}
+        _check_settings(configs["SpladePooling"], wanted, "in a SpladePooling module")
         return {}
     for name in ("Dense", "Normalize"):
-        value = configs.get(name, {}).get("module_input_name") or _INPUTS[kind]
-        if value != _INPUTS[kind]:
-            raise _NotComputed(f"a {name} module of {value}")
+        wanted = {"module_input_name": _INPUTS[kind]}
+        _check_settings(configs.get(name, {}), wanted, f"in a {name} module")
     if kind == DENSE:
         return {**_pooling(configs["Pooling"]), "normalize": "Normalize" in found}
-    _check_skipped(configs.get("MultiVectorMask", {}), "skiplist_words", "keep_only_token_ids")
+    skipped = {"skiplist_words": None, "keep_only_token_ids": None}
+    _check_settings(configs.get("MultiVectorMask", {}), skipped, _SKIPPED)
     dense = configs["Dense"]
     linear = (dense.get("activation_function") or "").endswith(".Identity")
     width = dense.get("out_features") or 0

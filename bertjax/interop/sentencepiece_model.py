@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bertjax.base.checks import about
 from bertjax.base.errors import InputError
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.text.unigram import WORD_MARK
@@ -68,11 +69,9 @@ def fairseq(
     """
     from google.protobuf.message import DecodeError
 
-    try:
+    with about(f"{origin}: not a SentencePiece model", (DecodeError, KeyError, ValueError)):
         pieces, trainer, normalizer = parts = _parts(data)
         texts = [piece[_TEXT].decode() for piece in pieces]
-    except (DecodeError, KeyError, ValueError) as error:
-        raise InputError(f"{origin}: not a SentencePiece model.") from error
     _refuse(*parts, origin)
     pad, unknown, bos, eos = (names[role] for role in ("pad", "unk", "bos", "eos"))
     if is_camembert:  # the model's own <s> and </s> are used, not fairseq's before them

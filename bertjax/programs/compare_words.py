@@ -2,11 +2,11 @@
 
 import string
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
 from bertjax.base import figures
+from bertjax.base.checks import check_output
 from bertjax.base.errors import InputError
 from bertjax.base.progress import Progress
 from bertjax.inference.features.compute import Extractor, Options
@@ -27,8 +27,7 @@ def run(model: str, word: str, texts: Sequence[str], output: str) -> np.ndarray:
     Raises:
       InputError: the model is missing; a text lacks the word or is too long.
     """
-    if Path(output).suffix != ".png" or not Path(output).parent.is_dir():
-        raise InputError(f"--output={output}: must be a .png file in an existing folder")
+    check_output(output, ".png")
     if len(texts) < 2:
         raise InputError("--text: give it at least twice, because texts are compared")
     places = [_place(word, text) for text in texts]

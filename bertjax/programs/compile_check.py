@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 
+from bertjax.base.checks import check_output
 from bertjax.base.errors import InputError
 from bertjax.base.files import local_folder, write_json
 from bertjax.base.progress import Progress
@@ -55,8 +56,8 @@ def run(
         divide, too little memory; or there is no compiler, or it does not know the slice.
     """
     for flag, file, ending in (("json", json_file, ".json"), ("image", image, ".png")):
-        if file and (Path(file).suffix != ending or not local_folder(file).parent.is_dir()):
-            raise InputError(f"--{flag}={file}: must be a {ending} file in an existing folder")
+        if file:
+            check_output(str(local_folder(file)), ending, flag)
     only_compile()
     where = describe(topology)
     of_config = _similarity_phase if is_similarity(config) else _phases

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bertjax.base.checks import check_given
 from bertjax.base.errors import InputError
 from bertjax.base.files import exclusive, inside, local_folder, sha256_of_file, write_json
 from bertjax.interop.pretrained import Pretrained
@@ -54,8 +55,7 @@ def run(runs: Sequence[str], workdir: str, by: str) -> None:
       InputError: runs that cannot be one model, or a folder that holds something else; it is
         raised before anything is computed.
     """
-    if not workdir:
-        raise InputError("--workdir is empty: say where the ensemble shall lie")
+    check_given("--workdir", workdir, "say where the ensemble shall lie")
     folder, paths = local_folder(workdir), _distinct(runs)
     plain = {ENSEMBLE: {"by": by, "runs": paths}}
     check_same_config(folder, plain, free=())

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bertjax.base.errors import InputError
+from bertjax.base.checks import about
 from bertjax.base.files import local_folder
 from bertjax.inference.features.compute import Extractor, Options
 from bertjax.inference.features.extract import extract
@@ -32,9 +32,5 @@ def run(model: str, source: str, output: str, options: Options) -> None:
 
 def parse_layers(text: str) -> tuple[int, ...]:
     """Parses layers such as "-4,-3,-2,-1"; raises InputError for another text."""
-    try:
+    with about(f"--layers={text}", cure="write numbers with commas between them: -1, or -2,-1"):
         return tuple(int(layer) for layer in text.split(","))
-    except ValueError as error:
-        raise InputError(
-            f"--layers={text}: must be numbers with commas between them: -1, or -2,-1"
-        ) from error

@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from bertjax.base.checks import check_output
 from bertjax.base.errors import InputError
-from bertjax.base.files import check_json_output, write_json
+from bertjax.base.files import write_json
 from bertjax.data.corpus.shards import HELDOUT
 from bertjax.data.corpus.store import TokenStore
 from bertjax.data.examples.stream_layout import Stream
@@ -30,7 +31,7 @@ def run(
         left to right; a stride that does not fit; an output that cannot be written.
     """
     if output:
-        check_json_output(output)
+        check_output(output)
     source = open_source(model)
     if corpus is None and isinstance(source, Published | SomeLayers):
         raise InputError(f"--model={model}: has no corpus of its own: name one with --corpus")

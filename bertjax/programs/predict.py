@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
 
-from bertjax.base.cloud_storage import checked_path, in_bucket, path_of
+from bertjax.base.checks import check_new_output
+from bertjax.base.cloud_storage import checked_path, path_of
 from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write
 from bertjax.inference.features.texts import decoded, read_texts
@@ -73,10 +74,7 @@ def check_output(output: str) -> None:
         return
     target = path_of(output)
     checked_path(target.parent, write=True)
-    if target.exists():
-        raise InputError(f"--output={output}: is there already: choose another, or remove it")
-    if not (in_bucket(target) or target.parent.is_dir()):
-        raise InputError(f"--output={output}: no folder {target.parent}: make it")
+    check_new_output(target)
 
 
 def lines_of(source: str, origin: str) -> Iterable[Line]:

@@ -3,11 +3,11 @@
 import contextlib
 import json
 import sys
-from pathlib import Path
 from typing import IO
 
+from bertjax.base.checks import check_file
 from bertjax.base.errors import InputError
-from bertjax.base.files import atomic_write, no_file
+from bertjax.base.files import atomic_write
 from bertjax.inference.features.texts import unit_of
 from bertjax.programs.predict import (
     STANDARD,
@@ -43,8 +43,8 @@ def run(model: str | Source, source: str, output: str, documents: str | None, ne
     texts = _texts(source)
     among = {}
     if documents:
-        if unit_of(documents) == "line" and not Path(documents).is_file():
-            raise InputError(f"--documents={documents}: {no_file(documents)}")
+        if unit_of(documents) == "line":
+            check_file(documents, "documents")
         among = {n: given for n, given in enumerate(_texts(documents), 1) if given.text}
         if not among:
             raise InputError(f"--documents={documents}: no text in it")

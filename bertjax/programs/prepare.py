@@ -13,9 +13,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from bertjax.base.checks import check_choice
 from bertjax.base.errors import InputError
 from bertjax.base.files import exclusive, local_folder, read_json, write_json
-from bertjax.base.limits import Pieces, Workers, check
+from bertjax.base.limits import Pieces, Rate, Workers, check
 from bertjax.base.validation import record
 from bertjax.data.corpus import cleaning
 from bertjax.data.corpus.build import build_store, build_store_with_beam, read_shards
@@ -110,14 +111,13 @@ def run(
     start = time.monotonic()
     output = local_folder(output)
     workers = os.cpu_count() or 1 if workers is None else workers
-    _check_choices(
-        tokenizer=(tokenizer or WORDPIECE, vocabularies.LEARNED),
-        model_type=(model_type, MODEL_TYPES),
-        undecodable=(undecodable, ("error", "skip")),
-        nulls=(nulls, ("error", "skip")),
-        runner=(runner, RUNNERS),
-    )
-    _check_numbers(held_out, workers)
+    check_choice("--tokenizer", tokenizer or WORDPIECE, vocabularies.LEARNED)
+    check_choice("--model_type", model_type, MODEL_TYPES)
+    check_choice("--undecodable", undecodable, ("error", "skip"))
+    check_choice("--nulls", nulls, ("error", "skip"))
+    check_choice("--runner", runner, RUNNERS)
+    check("--held_out", held_out, Rate)
+    check("--workers", workers, Workers)
     check("--learn_vocabulary", learn_vocabulary, Pieces | None)
     if beam_options and runner != "beam":
         raise InputError(
@@ -218,18 +218,6 @@ def run(
 
 
 # -------------------------------------------------------------------- checks of arguments
-
-
-def _check_choices(**chosen: tuple[str, Sequence[str]]) -> None:
-    for flag, (value, choices) in chosen.items():
-        if value not in choices:
-            raise InputError(f"--{flag}={value}: must be one of {', '.join(choices)}.")
-
-
-def _check_numbers(held_out: float, workers: int) -> None:
-    if not 0 <= held_out < 1:
-        raise InputError(f"--held_out={held_out}: a fraction of the documents, from 0 to below 1.")
-    check("--workers", workers, Workers)
 
 
 def _check_output(output: Path) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from bertjax.base.checks import check_output, check_range
 from bertjax.base.errors import InputError
-from bertjax.base.files import check_json_output, write_json
-from bertjax.base.validation import check_numbers
+from bertjax.base.files import write_json
 from bertjax.inference.features.compute import Extractor, Options
 from bertjax.inference.features.texts import WORDS
 from bertjax.interop.pretrained import Pretrained
@@ -65,11 +65,9 @@ def run(
     extractor = _extractor(given, layers)
     ranks = tuple(ranks) or (given.spec.hidden_size,)
     for rank in ranks:
-        check_numbers("--rank", rank)
-        if not 1 <= rank <= given.spec.hidden_size:
-            raise InputError(f"--rank={rank}: must be from 1 to {given.spec.hidden_size}")
+        check_range("--rank", rank, 1, given.spec.hidden_size)
     if output:
-        check_json_output(output)
+        check_output(output)
     sentences = _read(data, extractor, given.spec.max_position_embeddings, most)
     trees = {split: each.trees for split, each in sentences.items()}
     print(given.summary(), flush=True)

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bertjax.base.checks import check_output
 from bertjax.base.errors import InputError
-from bertjax.base.files import check_json_output, write_json
+from bertjax.base.files import write_json
 from bertjax.lab.studies.files import read_config_file
 from bertjax.lab.studies.ladder import described, draw, lead, parameters, read_run
 from bertjax.lab.studies.scaling_law import Run
@@ -33,7 +34,7 @@ def run(
       InputError: no such runs; one was not evaluated; they lack the key.
     """
     if output:
-        check_json_output(output)
+        check_output(output)
     kinds: dict[str, list[Run]] = {}
     folders = sorted(map(Path, glob.glob(runs)))
     if not folders:

@@ -4,9 +4,10 @@ from typing import Any
 
 import numpy as np
 
+from bertjax.base.checks import check_output
 from bertjax.base.cloud_storage import path_of
-from bertjax.base.errors import InputError
-from bertjax.base.files import check_json_output, write_json
+from bertjax.base.files import write_json
+from bertjax.base.limits import Count, check
 from bertjax.base.validation import check_numbers
 from bertjax.inference.likelihood import log_likelihoods
 from bertjax.inference.scored_rows import TOKEN
@@ -44,12 +45,10 @@ def run(
       InputError: there is no such model, or it predicts no tokens; the data cannot be read; a
         sentence is too long for the model; the output cannot be written.
     """
-    if most is not None:
-        check_numbers("--most", most)
-        if most < 1:
-            raise InputError(f"--most={most}: must be at least 1")
+    check("--most", most, Count | None)
+    check_numbers("--most", most)
     if output:
-        check_json_output(output)
+        check_output(output)
     pairs = read_pairs(data, most)
     opened = open_model(model, part=part)
     print(opened.summary(), flush=True)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from bertjax.base.checks import check_choice, check_given
 from bertjax.base.errors import EXIT_STOPPED, InputError
 from bertjax.base.files import atomic_write, exclusive, local_folder, read_json, write_json
 from bertjax.base.validation import record
@@ -109,8 +110,7 @@ def run_stage(
     stop_with_study()
     study, given = _read(path, scale, corpus, data, workdir, only)
     known = {each.name: each for each in study.stages()}
-    if stage not in known:
-        raise InputError(f"--stage={stage}: no such stage; there are {', '.join(known)}")
+    check_choice("--stage", stage, known)
     if known[stage].program == "pretrain":  # the only program that runs on all hosts
         join_processes()
     origin = made_from(known[stage], given)
@@ -124,8 +124,7 @@ def run_stage(
 def _read(
     path: str, scale: str, corpus: str, data: str, workdir: str, only: Sequence[str]
 ) -> tuple[Study, Given]:
-    if not workdir:
-        raise InputError("--workdir is empty: say where the study shall lie")
+    check_given("--workdir", workdir, "say where the study shall lie")
     study = read_study(path, SCALES[scale]).only(only)
     open_tokenizer(corpus)
     folder = local_folder(workdir)
@@ -183,9 +182,7 @@ def _checked(study: Study, stages: Sequence[Stage], given: Given) -> dict[str, W
     wrong: dict[str, None] = {}  # in order, each once
     for stage in stages:
         try:
-            if stage.program not in PROGRAMS:
-                which = ", ".join(PROGRAMS)
-                raise InputError(f"program={stage.program!r}: there are {which}")
+            check_choice("program", stage.program, PROGRAMS)
             check_stage(stage, given)
             if stage.program == "pretrain":
                 Recipe.from_config(given.config(stage))

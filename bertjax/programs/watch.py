@@ -9,6 +9,7 @@ from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 
+from bertjax.base.checks import about
 from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write, local_folder
 from bertjax.inference.blanks import fill
@@ -55,10 +56,9 @@ def run(
 
 def _server(watched: "_Watched", port: int) -> http.server.ThreadingHTTPServer:
     """A server of the page, which has been made once, so that errors come before it begins."""
-    try:
+    wrong = (OSError, OverflowError)
+    with about(f"--port={port}: cannot be used", wrong, "choose another"):
         server = http.server.ThreadingHTTPServer((_HERE, port), partial(_Handler, watched))
-    except (OSError, OverflowError) as error:
-        raise InputError(f"--port={port}: cannot be used ({error}): choose another") from error
     watched.write(renews=_SECONDS)
     return server
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 
+from bertjax.base.checks import check_given
 from bertjax.base.cloud_storage import checked_path
 from bertjax.base.errors import InputError, NonFiniteLoss
 from bertjax.base.files import write_json
@@ -74,8 +75,7 @@ class Job:
 
         `verify`: whether to compare every checksum of the corpus.
         """
-        if not workdir:
-            raise InputError("--workdir is empty: say where the run shall lie")
+        check_given("--workdir", workdir, "say where the run shall lie")
         recipe, tokenizer, given = _recipe_and_weights(config, workdir)
         check_tracker(recipe.tracker)
         folder = checked_path(workdir, write=True)
@@ -241,8 +241,7 @@ def _recipe_and_weights(
                 f"config.init_from.{part} is empty: objective={recipe.objective.name!r} needs the "
                 f"weights of a {part}: give it RUN, hf:FOLDER or hf:NAME"
             )
-    if not recipe.corpus:
-        raise InputError("config.corpus is empty: set --config.corpus=DIR, prepared beforehand")
+    check_given("config.corpus", recipe.corpus, "set --config.corpus=DIR, prepared beforehand")
     tokenizer = open_tokenizer(recipe.corpus[0])
     # Once begun, a run has the sizes in its config and the weights in its checkpoints.
     begun = None if recipe.decay_from or not recipe.sources else _begun(workdir, recipe)

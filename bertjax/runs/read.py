@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import difflib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from typing import (
 
 import ml_collections
 
+from bertjax.base.checks import check_choice, near
 from bertjax.base.errors import InputError
 from bertjax.base.limits import COMMA, FREE, TRIED, Key
 from bertjax.base.validation import check_numbers, converted, shown
@@ -179,10 +179,8 @@ def _chosen(choice: OneOf, value: Any, place: str) -> Any:
         return value
     alone = choice.alone and isinstance(value, str)
     fields = {choice.key: value} if alone else dict(converted(value, dict, place))
-    name = fields.get(choice.key)
-    if name not in tuple(choice.kinds):
-        at = place if choice.alone else f"{place}.{choice.key}"
-        raise InputError(f"{at}={shown(name)}: must be one of {', '.join(choice.kinds)}")
+    name: Any = fields.get(choice.key)
+    check_choice(place if choice.alone else f"{place}.{choice.key}", name, choice.kinds)
     kind: Any = choice.kinds[name]
     if choice.key not in kind.__dataclass_fields__:
         del fields[choice.key]
@@ -194,7 +192,7 @@ def _section(kind: Any, value: Any, place: str, default: Any, cure: str = "") ->
     given, found = converted(value, dict, place), {}
     for key in given:
         if key not in fields:
-            raise InputError(f"{place}.{key}: unknown key: {_near(key, kind)}{cure}")
+            raise InputError(f"{place}.{key}: unknown key: {_known(key, kind)}{cure}")
     for key, each in given.items():
         own = fields[key].default  # of a section with other defaults than its class
         own = own if dataclasses.is_dataclass(own) else None
@@ -207,14 +205,13 @@ def _section(kind: Any, value: Any, place: str, default: Any, cure: str = "") ->
         return dataclasses.replace(default, **found) if default else kind(**found)
 
 
-def _near(key: str, kind: type[_Dataclass]) -> str:
+def _known(key: str, kind: type[_Dataclass]) -> str:
     """The known keys, and the one that is like an unknown one."""
     known: list[str] = []
     for field in dataclasses.fields(kind):
         other = Parted.of(field.type).key
         known += other.names if other else [field.name]
-    near = difflib.get_close_matches(key, known, 1)
-    return f"there are {', '.join(known) or 'none'}" + "".join(f": did you mean {x}?" for x in near)
+    return f"there are {', '.join(known) or 'none'}{near(key, known)}"
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import jax
 
+from bertjax.base.checks import check_choice, check_divides
 from bertjax.base.errors import InputError
 from bertjax.base.limits import (
     Count,
@@ -66,13 +67,6 @@ class PhaseSpec:
     masking: MaskingRule = MaskingRule()
     corpus: Free[Names] = ()
     model: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-    def __post_init__(self):
-        if self.batch_size % self.accumulate:
-            raise ValueError(
-                f"batch_size={self.batch_size} does not divide into "
-                f"accumulate={self.accumulate} parts"
-            )
 
     @property
     def batch_tokens(self) -> int:
@@ -164,10 +158,8 @@ class Recipe(TrainingRecipe):
             with about_config():
                 Budget.of(self.budget)
             if self.decay_from:
-                raise InputError(
-                    f"config.budget={self.budget}: a run with decay_from is as long as its decay: "
-                    "leave one out"
-                )
+                why = "a run with decay_from is as long as its decay: leave one out"
+                raise self.wrong("budget", why)
         self.check_shared(has_weights=bool(self.sources))
         self._check_batches()
         spec = self.spec(vocab_size=1)
@@ -183,38 +175,37 @@ class Recipe(TrainingRecipe):
                     f"config.phase_{number}.length={phase.length} is over the position table, "
                     f"config.model.max_position_embeddings={spec.max_position_embeddings}"
                 )
-        try:
-            self.schedule()
-        except ValueError as error:
-            raise InputError(f"config.{error}") from error
+        self.schedule()  # raises for a warm-up or a decay that is longer than the run
         if self.decay_from and not (self.optimizer.schedule == WSD and self.optimizer.decay_steps):
-            raise InputError(
-                f"config.decay_from={self.decay_from}: set config.optimizer.schedule={WSD!r}, and "
-                "config.optimizer.decay_steps to the updates in which the rate shall fall"
+            raise self.wrong(
+                "decay_from",
+                f"set config.optimizer.schedule={WSD!r}, and config.optimizer.decay_steps to the "
+                "updates in which the rate shall fall",
             )
 
     def _check_batches(self) -> None:
         """Checks that the objective can take the batches of the phases."""
         name = self.objective.name
         for number, phase in enumerate(self.phases, 1):
-            own = phase.objective
+            own, key = phase.objective, f"config.phase_{number}"
+            accumulate = f"{key}.accumulate", phase.accumulate
+            check_divides(f"{key}.batch_size", phase.batch_size, *accumulate)
             if own.whole_batch and phase.accumulate > 1:
                 raise InputError(
-                    f"config.phase_{number}.accumulate={phase.accumulate}: objective={own.name!r} "
-                    "compares the rows of a batch with each other, so that it cannot take the "
-                    "batch in parts: set it to 1"
+                    f"{key}.accumulate={phase.accumulate}: objective={own.name!r} compares the "
+                    "rows of a batch with each other, so that it cannot take the batch in parts: "
+                    "set it to 1"
                 )
             for rows in (phase.batch_size // phase.accumulate, self.eval_batch_size):
                 if rows % own.row_group:
                     raise InputError(
-                        f"config.phase_{number}: {rows} rows (batch_size / accumulate, or "
-                        f"eval_batch_size) do not divide into the groups of {own.row_group} of "
-                        f"objective={own.name!r}"
+                        f"{key}: {rows} rows (batch_size / accumulate, or eval_batch_size) do "
+                        f"not divide into the groups of {own.row_group} of objective={own.name!r}"
                     )
             if own.headline != self.objective.headline:
                 raise InputError(
-                    f"config.phase_{number}.objective={own.name!r}: it cannot take turns with "
-                    f"config.objective={name!r}: choose another"
+                    f"{key}.objective={own.name!r}: it cannot take turns with config.objective="
+                    f"{name!r}: choose another"
                 )
 
     def _check_carried(self, spec: EncoderSpec) -> None:
@@ -287,9 +278,7 @@ class Recipe(TrainingRecipe):
         fields = dict(self.model)
         name = fields.pop("encoder", None)
         size = converted(fields.pop("size", ""), str, "config.model.size")
-        if name not in tuple(ENCODERS):
-            choices = ", ".join(ENCODERS)
-            raise InputError(f"config.model.encoder={name!r}: must be one of {choices}")
+        check_choice("config.model.encoder", name, ENCODERS)
         family = ENCODERS[name]
         given = dict(vocab_size=vocab_size, causal=self.objective.causal, pad_token_id=pad_id)
         known = [field.name for field in dataclasses.fields(family.spec)]

@@ -70,9 +70,20 @@ def trial_folder(run: Path, name: str) -> Path:
 
 def read_config(run: str | Path) -> dict[str, Any]:
     """The config that a run was begun with; InputError: it is no run folder, or is damaged."""
-    if config := recorded_config(run):
-        return config
-    raise InputError(f"{run}: not a run: it has no config.json")
+    config = recorded_config(run)
+    check_run(run, config)
+    return config
+
+
+def check_run(run: str | Path, config: Mapping[str, Any]) -> None:
+    """Raises InputError if the config.json of a folder is not that of a run; {}: it has none."""
+    if not config:
+        raise InputError(f"{run}: not a run: it has no config.json")
+    if "model_type" in config or "architectures" in config:
+        raise InputError(
+            f"{run}: not a run, but a model as transformers has it: where a program takes such "
+            f"models, name it hf:{run}"
+        )
 
 
 def recorded_config(run: str | Path) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from bertjax.runs.run_folder import (
     PARAMETERS_FOLDER,
     RESULTS_FILE,
     TAGGER_FOLDER,
+    check_run,
     is_of_tasks,
     recorded_config,
     source_of,
@@ -181,21 +182,15 @@ def open_source(name: str | Path | Source) -> Source:
         return Published(name)
     run, _ = source_of(name)
     config = recorded_config(run)
-    if not config:
-        if (path_of(run) / TAGGER_FOLDER).is_dir():
-            return TaggerFolder(name)
-        raise InputError(f"{run}: not a run: it has no config.json")
+    if not config and (path_of(run) / TAGGER_FOLDER).is_dir():
+        return TaggerFolder(name)
+    check_run(run, config)
     if config.get("tasks"):
         return TasksRun(name, config)
     if is_of_tasks(config):
         return TunedRun(name, config)
     if ENSEMBLE in config:
         return EnsembleFolder(name)
-    if "model_type" in config or "architectures" in config:
-        raise InputError(
-            f"{run}: not a run, but a model as transformers has it: where a program takes such "
-            f"models, name it hf:{run}"
-        )
     return PretrainedRun(name, Recipe.from_config(config), open_model)
 
 

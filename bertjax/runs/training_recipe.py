@@ -2,8 +2,10 @@
 
 import dataclasses
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Annotated, Any
 
+from bertjax.base.errors import InputError
 from bertjax.base.limits import Free, Key
 from bertjax.models.encoders.registry import ENCODERS
 from bertjax.runs.read import OneOf
@@ -45,6 +47,18 @@ class TrainingRecipe:
     layout: Free[str] = "data"
     mesh: Free[MeshSpec] = MeshSpec()
     tracker: Free[str] = ""
+
+    def wrong(self, key: str, why: str) -> InputError:
+        """The error that says why a key's value does not fit, and what to do."""
+        return InputError(f"config.{key}={attrgetter(key)(self)!r}: {why}")
+
+    def check_weights_named(self, init_from: str) -> None:
+        """Raises InputError if no weights are named to start from."""
+        if not init_from:
+            raise InputError(
+                "config.init_from is empty: name the weights to start from: a run, hf:FOLDER, "
+                "hf:NAME or tf1:FOLDER"
+            )
 
     def check_shared(self, has_weights: bool) -> None:
         """Raises InputError for an adapter, frozen patterns or a layout that cannot be."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 import jax
 from flax.traverse_util import flatten_dict
 
+from bertjax.base.checks import about
 from bertjax.base.errors import InputError
 from bertjax.base.limits import Count, Positive, check_limits
 from bertjax.training.model import Adapter, Model, Part
@@ -32,9 +33,7 @@ class AdapterSpec:
     targets: str = "attention.*"
 
     def __post_init__(self):
-        if self.name not in ("", LORA):
-            raise ValueError(f"name={self.name!r}: must be {LORA!r}, or '' for none")
-        check_limits(self)
+        check_limits(self, name=("", LORA))
         check_pattern("targets", self.targets)
 
 
@@ -48,10 +47,8 @@ def check_pattern(key: str, pattern: str) -> None:
 
 def check_subset(adapter: AdapterSpec, frozen: str, given: bool = True) -> None:
     """Raises InputError if `frozen` is no pattern, or no weights are `given` to train in part."""
-    try:
-        check_pattern("config.frozen", frozen)
-    except ValueError as error:
-        raise InputError(str(error)) from None
+    with about("config"):
+        check_pattern("frozen", frozen)
     if trains_part(adapter, frozen) and not given:
         named = f"adapter.name={adapter.name!r}" if adapter.name else f"frozen={frozen!r}"
         raise InputError(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from bertjax.base.checks import check_choice
 from bertjax.base.errors import InputError
 from bertjax.base.extras import install
 from bertjax.base.files import read_json, write_json
@@ -89,11 +90,8 @@ _TRACKERS = {"wandb": _Wandb, "mlflow": _Mlflow, "trackio": _Trackio}
 
 def check_tracker(name: str) -> None:
     """Raises InputError if there is no such tracker, or its package is not installed."""
-    if not name:
-        return
-    if name not in _TRACKERS:
-        raise InputError(f"config.tracker={name}: must be empty, or of {', '.join(_TRACKERS)}")
-    if importlib.util.find_spec(name) is None:
+    check_choice("config.tracker", name, ("", *_TRACKERS))
+    if name and importlib.util.find_spec(name) is None:
         raise InputError(f"config.tracker={name}: is not installed: {install(name)}")
 
 

@@ -89,7 +89,7 @@ def test_a_released_folder_is_exported_as_it_was(shared_data, tmp_path):
         (dict(lstm__dim=12), r"W_0 has the shape \[14, 44\], and should have \[14, 48\]"),
         (dict(lstm__n_layers=4), "Cell3/LSTMCell/W_0 is missing"),
         (dict(char_cnn__max_characters_per_token=40), "max_characters_per_token=40: only 50"),
-        (dict(char_cnn__n_characters=300), "n_characters=300: must be 262"),
+        (dict(char_cnn__n_characters=300), "n_characters=300: only 262 can be read"),
         (dict(char_cnn__activation="selu"), "hidden_act='selu'"),
         (dict(lstm__dim="wide"), "damaged"),
     ],

@@ -288,7 +288,7 @@ REFUSED = {
     "another mean": ("mean", lambda f: _change(f / POOLING_FILE, pooling_mode="weightedmean"),
         "a Pooling module of weightedmean"),
     "tokens normalized": ("mean", lambda f: _change(f / NORMALIZE_FILE, module_input_name="x"),
-        "a Normalize module of x"),
+        "module_input_name='x' in a Normalize module"),
     "another likeness": ("mean", lambda f: _change(f / SETTINGS, similarity_fn_name="manhattan"),
         "similarity_fn_name='manhattan'"),
     "another task": ("mean", lambda f: _change(f / MODEL, transformer_task="fill-mask"),
@@ -297,22 +297,23 @@ REFUSED = {
         "tokenizer_args={'truncation_side': 0}"),
     "no tokens": ("mean", lambda f: _change(f / MODEL, max_seq_length=-1), "at most -1 tokens"),
     "a sum": ("sparse", lambda f: _change(f / SPLADE_FILE, pooling_strategy="sum"),
-        "a SpladePooling module with pooling_strategy='sum'"),
+        "pooling_strategy='sum' in a SpladePooling module"),
     "two logarithms": ("sparse", lambda f: _change(f / SPLADE_FILE, activation_function="log1p"),
-        "a SpladePooling module with activation_function='log1p'"),
-    "a bias": ("late", lambda f: _change(f / DENSE_FILE, bias=True), "24 -> 7 with identity, whi"),
+        "activation_function='log1p' in a SpladePooling module"),
+    "a bias": ("late", lambda f: _change(f / DENSE_FILE, bias=True),
+        "24 -> 7 with identity: bertjax does not compute it"),
     "a projection of no tokens": ("late", lambda f: _change(f / DENSE_FILE, module_input_name="x"),
-        "a Dense module of x"),
+        "module_input_name='x' in a Dense module"),
     "a residual": ("late", lambda f: _change(f / DENSE_FILE, use_residual=True),
         "with identity and a residual, without bias"),
     "no width": ("late", lambda f: _change(f / DENSE_FILE, out_features=None), "24 -> None"),
     "not normalized": ("late", _without_normalize, "no (MultiVectorMask|Normalize) module behind"),
     "words skipped": ("late", lambda f: _module(f, 2, "MultiVectorMask", skiplist_words=["."]),
-        r"skiplist_words=\['.'\], tokens that do not count"),
+        r"skiplist_words=\['.'\] for tokens that do not count"),
     "query expansion": ("late", lambda f: _change(f / MODEL, query_expansion={"length": 32}),
         "query_expansion={'length': 32}"),
     "PyLate's prefix": ("late", lambda f: _of_pylate(f, query_prefix="[Q] "),
-        "query_prefix='.Q. ', a token of its own"),
+        "query_prefix='.Q. ' before each text"),
     "PyLate's expansion": ("late", lambda f: _of_pylate(f, do_query_expansion=None),
         "do_query_expansion, queries that are filled up"),
     "PyLate's punctuation": ("late", lambda f: _of_pylate(f, skiplist_words=None),
@@ -352,7 +353,7 @@ def test_damaged_folders(vocabulary, tmp_path):
     with pytest.raises(InputError, match="linear.weight has 168 of 168 values that are not finite"):
         read_hugging_face(folder, "hf:model")
     weights.unlink()
-    with pytest.raises(InputError, match="1_Dense/model.safetensors: missing"):
+    with pytest.raises(InputError, match="1_Dense: no model.safetensors in it: download it"):
         read_hugging_face(folder, "hf:model")
     (folder / DENSE_FILE).unlink()
     with pytest.raises(InputError, match="no config.json of the module Dense: download it"):

@@ -83,8 +83,8 @@ def test_adapters_that_are_none_of_this_model_are_refused(run, tiny_run, tmp_pat
     other = tmp_path / "other"
     convert.run(str(tiny_run), f"hf:{other}")
     tries = [
-        (dict(use_dora=True), arrays, "use_dora=True: only False is read"),
-        (dict(peft_type="IA3"), arrays, "peft_type='IA3': only 'LORA' is read"),
+        (dict(use_dora=True), arrays, "use_dora=True: only False can be read"),
+        (dict(peft_type="IA3"), arrays, "peft_type='IA3': only 'LORA' can be read"),
         (
             dict(base_model_name_or_path="gone/x"),
             arrays,

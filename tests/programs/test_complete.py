@@ -124,8 +124,8 @@ def test_wrong_input(tokenizer, tmp_path, monkeypatch, capsys):
     model = small_gpt(tokenizer)
     for wrong, message in (
         (dict(tokens=0), "--tokens=0: must be at least 1"),
-        (dict(temperature=-1.0), "--temperature=-1.0: must be 0 or above"),
-        (dict(top_p=0.0), "--top_p=0.0: must be above 0, and at most 1"),
+        (dict(temperature=-1.0), "--temperature=-1.0: must be at least 0"),
+        (dict(top_p=0.0), "--top_p=0.0: must be in \\(0, 1\\]"),
         (dict(seed=-1), "seed=-1"),
     ):
         with pytest.raises(InputError, match=message):

@@ -306,7 +306,7 @@ def test_members_that_change_or_disappear(members, tmp_path):
     with pytest.raises(InputError, match="was made with another model of .*/mine, which"):
         _run([run, mine], folder)
     shutil.rmtree(mine)
-    with pytest.raises(InputError, match="both: of its members, .*/mine: not a run"):
+    with pytest.raises(InputError, match="both: of its members: .*/mine: not a run"):
         open_fine_tuned(str(folder))
     with pytest.raises(InputError, match="an ensemble of fine-tuned runs, which launch/predict.py"):
         open_model(str(folder))

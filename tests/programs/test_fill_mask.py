@@ -37,7 +37,7 @@ def test_padding_does_not_matter(tiny_run):
     text = words + "oink [MASK] oink oink oink oink"  # 62 pieces; with [CLS] and [SEP] 64
     ((place,),) = fill_mask.run(str(tiny_run), [text], top=1)
     assert place[0].token == "oink"
-    with pytest.raises(InputError, match="the text has 65 tokens; the model takes 64"):
+    with pytest.raises(InputError, match="65 tokens, and the model takes 64: shorten it"):
         fill_mask.run(str(tiny_run), [text + " oink"], top=1)
 
 

@@ -72,7 +72,7 @@ def test_its_tagger_tags_new_text(finished, tmp_path, capsys):
     ("spoil", "message"),
     [
         ({"identity": "0"}, "embeddings: the encoder that it reads, .*, has other weights since"),
-        ({"encoder": "nowhere"}, "embeddings: of the encoder that it reads, nowhere"),
+        ({"encoder": "nowhere"}, "embeddings: of the encoder that it reads: nowhere"),
         ({"layers": "last"}, "model.json: damaged"),
         (None, "embeddings: no parameters.safetensors in .*tagger: repeat the fine-tuning"),
     ],

@@ -113,7 +113,7 @@ def test_a_stage_that_scores_grammar(tiny_corpus, data, tmp_path):
     "changes, message",
     [
         ({"figure": "overall"}, r"figure='overall': stage grammar-run has overall/accuracy"),
-        ({"most": "0"}, r"stage grammar-run: settings: most=0: must be a whole number from 1"),
+        ({"most": "0"}, r"stage grammar-run: settings: most=0: must be at least 1"),
     ],
 )
 def test_a_stage_that_does_not_fit(tiny_corpus, data, tmp_path, changes, message):

@@ -172,7 +172,7 @@ def _lengths_of_texts(arguments, split):
         "ensemble": "stage both-plain: its runs are of different tasks: an ensemble is of one task",
         "no fine-tuning": "stage both-plain: plain is no fine-tuning",
         "times": "times.json: damaged",
-        "stage": "--stage=other: no such stage; there are plain, evaluate-plain, CoLA-plain-0",
+        "stage": "--stage=other: must be one of plain, evaluate-plain, CoLA-plain-0",
     }.items(),
     ids=lambda value: value if " " not in value else "",
 )
@@ -211,12 +211,16 @@ def test_bad_input_is_told_before_anything_starts(arguments, a_known_pace, wrong
 
 _MISTAKES = {
     # What the file of the study has, what stands there instead, and the error.
-    "name ..": ('Stage(name, "pre', 'Stage("..", "pre', "stage '..': name: must be the plain name"),
-    "absolute": ('Stage(name, "pre', 'Stage("/a", "pre', "stage '/a': name: must be"),
-    "path": ('Stage(name, "pre', 'Stage("a/../../b", "pre', "stage 'a/../../b': name: must be"),
-    "NUL": ('Stage(name, "pre', 'Stage("a\\0", "pre', r"stage 'a\\x00': name: must be"),
+    "name ..": ('Stage(name, "pre', 'Stage("..", "pre', "stage '..': name='..': must be the plain"),
+    "absolute": ('Stage(name, "pre', 'Stage("/a", "pre', "stage '/a': name='/a': must be"),
+    "path": ('Stage(name, "pre', 'Stage("a/../../b", "pre', "name='a/../../b': must be the plain"),
+    "NUL": ('Stage(name, "pre', 'Stage("a\\0", "pre', r"stage 'a\\x00': name='a\\x00': must be"),
     "number": ('Stage(name, "pre', 'Stage(3, "pre', "stage 3: name=3: must be a text"),
-    "program": ('"pretrain", "', '"train", "', "stage plain: program='train': there are pretr"),
+    "program": (
+        '"pretrain", "',
+        '"train", "',
+        "stage plain: program='train': must be one of pretr",
+    ),
     "one run": ("tuple(tuned))", "(tuned[0],))", "stage both-plain: start: has CoLA-plain-0: ense"),
     "twice": ("tuple(tuned))", "(tuned[0],) * 2)", "start: has CoLA-plain-0 twice"),
     "by": ('"votes"', '"odd"', "stage both-plain: settings: by='odd': must be one of proba"),
@@ -225,7 +229,7 @@ _MISTAKES = {
     "flag": ('{"batches": 2}', '{"steps": 2}', "settings={'steps': 2}: evaluate .* batches"),
     "never saved": ("5 if seed", "7 if seed", "CoLA-plain-1: step=7: plain .* are 5, 10, 12"),
     "not kept": ("5 if seed", "6 if seed", "step=6: plain keeps no checkpoint of it"),
-    "step": ("5 if seed", "0.5 if seed", "stage 'CoLA-plain-1': step=0.5: must be a whole"),
+    "step": ("5 if seed", "0.5 if seed", "stage 'CoLA-plain-1': step=0.5: expected `int"),
     "step of nothing": ("(run,), 5 if", "(), 5 if", "step=5: only a stage that starts from a pre"),
     "length": ("32/mlm_loss", "33/mlm_loss", "figure='33/mlm_loss': stage evaluate-plain has LE"),
     "metric": ("32/mlm_loss", "32/mlmloss", "row 'plain', column 'loss': figure='32/mlmloss'"),
@@ -234,7 +238,7 @@ _MISTAKES = {
     "no figures": ('"CoLA": tuple(tuned)', '"CoLA": run', "stage plain has none"),
     "part": ('"cola")', '"cola", "last")', "stage CoLA-plain-0 has no part 'last'"),
     "rows": ("rows, columns,", "dict.fromkeys(ROWS), columns,", "rows={'plain': None, .*: must be"),
-    "stages": ('"CoLA": tuple(tuned)', '"CoLA": "run"', "row 'plain': stages: 'CoLA': 'run': must"),
+    "stages": ('"CoLA": tuple(tuned)', '"CoLA": "run"', "row 'plain': stages: 'CoLA'='run': must"),
     "no stages": (
         "rows.append(Row(name, {",
         "rows.append(Row(name, None) or ({",

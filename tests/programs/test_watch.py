@@ -122,7 +122,7 @@ def test_several_runs_are_beside_each_other(run, capsys):
         (["gs://bucket/run"], [], "gs://bucket/run: not a folder; mount the bucket"),
         (["."], [], ": not a run: it has no config.json"),
         (["run/vocab.txt"], [], "run/vocab.txt: not a run"),
-        (["run"], ["moo " * 99], "101 tokens, more than 64: shorten it"),
+        (["run"], ["moo " * 99], "101 tokens, and the model takes 64: shorten it"),
         (["run", "run/../run"], ["moo"], "--text: there are several folders: name one run"),
     ],
 )

@@ -104,7 +104,7 @@ BAD = {
     ),
     "accumulate": (
         {"phase_1": {"accumulate": 3}},
-        r"config\.phase_1: batch_size=16 does not divide into accumulate=3 parts",
+        r"config\.phase_1\.batch_size=16 does not divide into config\.phase_1\.accumulate=3 parts",
     ),
     "batch size": (
         {"phase_1": {"batch_size": 0}},
@@ -112,7 +112,7 @@ BAD = {
     ),
     "warm-up": (
         {"optimizer": {"warmup_steps": 12}},
-        r"config\.optimizer warmup_steps=12: must be less than the 12 steps",
+        r"config\.optimizer\.warmup_steps=12: must be less than the 12 steps",
     ),
     "optimizer": ({"optimizer": {"name": "sgd"}}, r"config\.optimizer: .*'sgd'"),
     "learning rate": ({"optimizer": {"learning_rate": 0}}, "learning_rate=0: must be above 0"),
@@ -162,11 +162,11 @@ BAD = {
     "no decay of a moving average": ({"ema": 1.0}, r"config\.ema=1\.0: must be in \[0, 1\)"),
     "schedule": (
         {"optimizer": {"schedule": "cosine"}},
-        r"config\.optimizer: optimizer schedule='cosine': must be one of linear, wsd",
+        r"config\.optimizer: schedule='cosine': must be one of linear, wsd",
     ),
     "a decay in the warm-up": (
         {"optimizer": {"schedule": "wsd", "decay_steps": 10}},
-        r"config\.optimizer decay_steps=10: must be at most 9, the steps of the run after",
+        r"config\.optimizer\.decay_steps=10: must be at most 9, the steps of the run after",
     ),
     "a rule for each layer that is for all": (
         {"optimizer": {"name": "stable_adamw"}, "model": {"scan_layers": True}},
@@ -174,7 +174,7 @@ BAD = {
     ),
     "a run to decay from without a decay": (
         {"decay_from": "run"},
-        r"config\.decay_from=run: set config\.optimizer\.schedule='wsd', and",
+        r"config\.decay_from='run': set config\.optimizer\.schedule='wsd', and",
     ),
     "masking of a phase": (
         {"phase_2": {"masking": {"rate": 1.5}}},

@@ -170,7 +170,7 @@ def test_patterns_without_a_parameter_are_refused(spec, scan, adapter, frozen, m
 @pytest.mark.parametrize(
     "changes, message",
     [
-        (dict(name="ia3"), "name='ia3': must be 'lora', or '' for none"),
+        (dict(name="ia3"), "name='ia3': must be one of '', lora"),
         (dict(rank=0), "rank=0: must be at least 1"),
         (dict(alpha=0.0), "alpha=0.0: must be above 0"),
         (dict(targets="(qkv"), "targets='(qkv': no pattern (a regular expression): missing )"),

@@ -116,7 +116,7 @@ def test_another_tracker_begins_anew(monkeypatch, tmp_path):
 
 def test_what_is_refused(monkeypatch):
     check_tracker("")
-    with pytest.raises(InputError, match="config.tracker=w&b: must be empty, or of wandb, mlflow"):
+    with pytest.raises(InputError, match="config.tracker='w&b': must be one of '', wandb, mlflow"):
         check_tracker("w&b")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"not installed: pip install -e '\.\[mlflow\]'"):

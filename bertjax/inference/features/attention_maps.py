@@ -34,8 +34,7 @@ def attention_maps(pretrained: Pretrained, text: str, most: int) -> AttentionMap
     (ids,) = tokenizer.encode([text], special=True)
     sequence = tokenizer.template.sequence(ids)
     size, most = len(sequence.ids), min(most, spec.max_position_embeddings)
-    if size > most:
-        raise InputError(f"{text!r:.80}: {size} tokens, more than {most}: shorten it")
+    pretrained.check_length(f"{text!r:.80}", size, most)
     batch = {
         "input_ids": np.array([sequence.ids], np.int32),
         "input_mask": np.ones((1, size), np.int32),

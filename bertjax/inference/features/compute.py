@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bertjax.base.checks import check_choice, check_given, check_range
 from bertjax.base.errors import InputError
 from bertjax.base.limits import CountOrNone, Pieces, check
 from bertjax.base.progress import Progress
@@ -100,15 +101,13 @@ class Extractor:
         options = dataclasses.replace(options, features=features, normalize=bool(options.normalize))
         choices = {"features": KINDS, "combine": ("concat", "sum"), "compute_dtype": _DTYPES}
         for flag, known in choices.items():
-            if (value := getattr(options, flag)) not in known:
-                raise InputError(f"--{flag}={value}: must be one of {', '.join(known)}")
+            check_choice(f"--{flag}", getattr(options, flag), known)
         placement = data_parallel()
         dtype = resolved(options.compute_dtype, placement.mesh.devices.flat[0])
         options = dataclasses.replace(options, compute_dtype=dtype)
         spec = dataclasses.replace(pretrained.spec, compute_dtype=dtype)
         longest, depth = spec.max_position_embeddings, spec.num_hidden_layers
-        if not options.layers:
-            raise InputError("--layers: none: give one at least")
+        check_given("--layers", options.layers, "give one at least")
         for layer in options.layers:
             if not -depth - 1 <= layer <= depth:
                 raise InputError(
@@ -117,8 +116,7 @@ class Extractor:
                 )
         max_length = longest if options.max_length is None else options.max_length
         least = pretrained.tokenizer.template.specials(pair=True)
-        if not least <= max_length <= longest:
-            raise InputError(f"--max_length={max_length}: must be from {least} to {longest}")
+        check_range("--max_length", max_length, least, longest)
         if family.reads_characters and features in (TOKENS, CLS):
             raise InputError(
                 f"--features={features}: {pretrained.origin} reads words, without pieces and "

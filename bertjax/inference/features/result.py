@@ -18,6 +18,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from bertjax.base.checks import check_new_output
 from bertjax.base.errors import InputError
 from bertjax.base.files import (
     atomic_write,
@@ -39,10 +40,7 @@ def check_output(path: Path) -> None:
     """Raises InputError if a result cannot be written to `path`."""
     if path.suffix not in _WRITERS:
         raise InputError(f"--output={path}: must end in {' or '.join(_WRITERS)}")
-    if path.exists():
-        raise InputError(f"--output={path}: exists already: remove it, or choose another name")
-    if not path.parent.is_dir():
-        raise InputError(f"--output={path}: no folder {path.parent}: make it")
+    check_new_output(path)
 
 
 class Parts:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bertjax.base.checks import check_file
 from bertjax.base.errors import InputError
-from bertjax.base.files import no_file
 from bertjax.data.corpus.line_files import lines
 from bertjax.data.corpus.source import Skip
 from bertjax.data.corpus.sources import open_source
@@ -42,8 +42,7 @@ def read_texts(source: str) -> Iterator[str]:
     """
     if unit_of(source) == "record":
         return _read_records(source)
-    if not Path(source).is_file():
-        raise InputError(f"--input={source}: {no_file(source)}")
+    check_file(source, "input")
     return decoded((line for _, line in lines(source, 0)), source)
 
 

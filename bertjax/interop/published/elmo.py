@@ -5,7 +5,7 @@ from typing import Any, NotRequired
 
 from bertjax.base.fields import NUM_CHARACTERS, WORD_LENGTH
 from bertjax.base.validation import record
-from bertjax.interop.config_rows import ConfigRows, check_wanted
+from bertjax.interop.config_rows import ConfigRows, check_only, check_wanted
 from bertjax.interop.names import Names, behind_ones
 from bertjax.models.encoders.elmo.spec import ElmoSpec
 
@@ -36,8 +36,9 @@ def read_options(options: Mapping[str, Any]) -> dict[str, Any]:
     lstm, words = options["lstm"], options["char_cnn"]
     check_wanted(words, {"max_characters_per_token": WORD_LENGTH})
     # Training has no padding of texts, and counts one less.
-    if words["n_characters"] not in (NUM_CHARACTERS - 1, NUM_CHARACTERS):
-        raise ValueError(f"n_characters={words['n_characters']}: must be {NUM_CHARACTERS}")
+    count = words["n_characters"]
+    fits = count in (NUM_CHARACTERS - 1, NUM_CHARACTERS)
+    check_only(fits, "n_characters", count, f"{NUM_CHARACTERS}")
     fields = {"vocab_size": "n_tokens_vocab", "hidden_dropout_prob": "dropout"}
     return {ours: options[theirs] for ours, theirs in fields.items() if theirs in options} | {
         "hidden_size": 2 * lstm["projection_dim"],

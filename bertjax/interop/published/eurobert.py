@@ -4,7 +4,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from bertjax.base.validation import if_given
-from bertjax.interop.config_rows import ACTIVATION, ConfigRows, Operation, same
+from bertjax.interop.config_rows import (
+    ACTIVATION,
+    ConfigRows,
+    Operation,
+    check_only,
+    check_wanted,
+    chosen,
+    same,
+)
 from bertjax.interop.names import Names
 from bertjax.models.encoders import kinds
 
@@ -19,9 +27,9 @@ _POOLINGS = {"bos": "cls", "mean": "mean", "late": "late"}
 def _theta(field: str, config: Mapping[str, Any]) -> float:
     """That of `rope_parameters`, or of files of transformers 4, next to `rope_scaling`."""
     rope = config[field] or {}
-    if config.get("rope_scaling") or rope.get("rope_type", "default") != "default":
-        raise ValueError(f"{field}={config[field]}, rope_scaling={config.get('rope_scaling')}: "
-                         "only rotary positions without scaling can be read")  # fmt: skip
+    check_wanted(rope, {"rope_type": "default"})
+    scaling = config.get("rope_scaling")
+    check_only(not scaling, "rope_scaling", scaling, "rotary positions without scaling")
     if (theta := rope.get("rope_theta", config.get("rope_theta"))) is None:
         raise ValueError(
             "rope_theta is missing: the published code takes 250000, and transformers 10000: write "
@@ -32,12 +40,6 @@ def _theta(field: str, config: Mapping[str, Any]) -> float:
 
 def _rope(spec: Any) -> dict[str, Any]:
     return {"rope_theta": spec.global_rope_theta, "rope_type": "default"}
-
-
-def _pooling(field: str, config: Mapping[str, Any]) -> str:
-    if (pooling := config[field]) not in _POOLINGS:
-        raise ValueError(f"{field}={pooling!r}: must be one of {', '.join(_POOLINGS)}")
-    return _POOLINGS[pooling]
 
 
 def _check_old_pooling(field: str, config: Mapping[str, Any]) -> None:
@@ -51,11 +53,8 @@ def _check_old_pooling(field: str, config: Mapping[str, Any]) -> None:
 def check_head_width(field: str, config: Mapping[str, Any]) -> None:
     """Raises ValueError for heads that are not D / N wide; null: they are."""
     width, heads, wanted = config[field], config["num_attention_heads"], config["hidden_size"]
-    if width is not None and width * heads != wanted:
-        raise ValueError(
-            f"{field}={width}: only hidden_size / num_attention_heads, {wanted // heads}, can be "
-            "read"
-        )
+    fits = width is None or width * heads == wanted
+    check_only(fits, field, width, "hidden_size / num_attention_heads")
 
 
 EUROBERT = Names(
@@ -106,11 +105,7 @@ EUROBERT = Names(
             (
                 "classifier_pooling",
                 "classifier_pooling",
-                Operation(
-                    str,
-                    _pooling,
-                    lambda spec: spec.classifier_pooling.replace("cls", "bos"),
-                ),
+                chosen("classifier_pooling", _POOLINGS, {n: name for name, n in _POOLINGS.items()}),
             ),
             ("clf_pooling", "", Operation(str | None, _check_old_pooling)),
             ("head_dim", "", Operation(int | None, check_head_width)),

@@ -10,6 +10,8 @@ from bertjax.interop.config_rows import (
     ONLY_READ,
     ConfigRows,
     Operation,
+    check_only,
+    check_wanted,
     only_written,
     same,
 )
@@ -54,10 +56,8 @@ def _even(spec: Any) -> int:
 
 def _as_in_layers(field: str, config: Mapping[str, Any]) -> str:
     of_layers, of_heads = config["hidden_activation"], config[field]
-    if ACTIVATIONS.get(of_heads) != ACTIVATIONS[of_layers]:
-        raise ValueError(
-            f"{field}={of_heads!r}: only that of the layers, {of_layers!r}, can be read"
-        )
+    fits = ACTIVATIONS.get(of_heads) == ACTIVATIONS[of_layers]
+    check_only(fits, field, of_heads, f"that of the layers, {of_layers!r},")
     return ACTIVATIONS[of_layers]
 
 
@@ -65,8 +65,7 @@ def _theta(layers: str, config: Mapping[str, Any]) -> float | None:
     """The theta of a type of layers in `rope_parameters`, if it is there."""
     ropes = config.get("rope_parameters") or {}
     for rope in ropes.values():
-        if rope.get("rope_type", "default") != "default":
-            raise ValueError(f"rope_type={rope['rope_type']!r}: only 'default' can be read")
+        check_wanted(rope, {"rope_type": "default"})
     return ropes.get(layers, {}).get("rope_theta")
 
 

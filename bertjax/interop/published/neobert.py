@@ -7,7 +7,14 @@ from collections.abc import Mapping
 from math import ceil
 from typing import Any
 
-from bertjax.interop.config_rows import ConfigRows, Operation, check_value, only_written, same
+from bertjax.interop.config_rows import (
+    ConfigRows,
+    Operation,
+    check_only,
+    check_value,
+    only_written,
+    same,
+)
 from bertjax.interop.names import Names, planes_by_head
 from bertjax.interop.published.eurobert import check_head_width
 from bertjax.models.encoders import kinds
@@ -39,16 +46,13 @@ def _ungated(spec: Any) -> int:
 
 
 def _check_range(field: str, config: Mapping[str, Any]) -> None:
-    if config[field] != config["decoder_init_range"]:
-        raise ValueError(
-            f"{field}={config[field]}: only that of decoder_init_range, "
-            f"{config['decoder_init_range']}, can be read"
-        )
+    wanted = config["decoder_init_range"]
+    fits = config[field] == wanted
+    check_only(fits, field, config[field], f"that of decoder_init_range, {wanted},")
 
 
 def _activation(field: str, config: Mapping[str, Any]) -> None:
-    if config[field].lower() != "swiglu":
-        raise ValueError(f"{field}={config[field]!r}: only 'SwiGLU' can be read")
+    check_only(config[field].lower() == "swiglu", field, config[field], "'SwiGLU'")
 
 
 NEOBERT = Names(

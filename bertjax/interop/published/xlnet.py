@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from bertjax.interop.config_rows import ACTIVATION, ONLY_READ, ConfigRows, Operation
+from bertjax.interop.config_rows import ACTIVATION, ONLY_READ, ConfigRows, Operation, check_only
 from bertjax.interop.names import Names, behind_ones, outputs_first
 from bertjax.models.encoders import kinds
 
@@ -21,8 +21,8 @@ _WANTED = {
 
 
 def _check_width(field: str, config: Mapping[str, Any]) -> None:
-    if config[field] * config["n_head"] != config["d_model"]:
-        raise ValueError(f"{field}={config[field]}: only d_model / n_head can be read")
+    fits = config[field] * config["n_head"] == config["d_model"]
+    check_only(fits, field, config[field], "d_model / n_head")
 
 
 XLNET = Names(

@@ -2,11 +2,9 @@
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-from bertjax.base.errors import InputError
 from bertjax.base.files import read_json
 from bertjax.base.validation import record
 from bertjax.lab.pages import results
@@ -16,7 +14,7 @@ from bertjax.lab.pages.page import Section
 from bertjax.lab.studies.study import PLAN
 from bertjax.lab.studies.table import in_cells, notes
 from bertjax.runs.health import RunHealth, health_of_run
-from bertjax.runs.run_folder import is_of_tasks, recorded_config
+from bertjax.runs.run_folder import is_of_tasks, read_config
 from bertjax.training.journal import METRICS_FILE, read_metrics
 from bertjax.training.verdict import HEALTHY, Verdict
 
@@ -84,8 +82,7 @@ class _Run:
 
     def __init__(self, folder: Path, name: str):
         self.folder, self.name = folder, name
-        self._config = recorded_config(folder)
-        _check_run(folder, self._config)
+        self._config = read_config(folder)
         trials = results.of_each(folder, "trials").items()
         self.lines = [
             Lines(name, read_metrics(path))
@@ -113,13 +110,6 @@ def _note(verdict: Verdict) -> Html:
     """A verdict, with a mark that is green if it is healthy, and red if it is bad."""
     mark = "note good" if verdict.kind == HEALTHY else "note bad" if verdict.is_bad else "note"
     return element("p", str(verdict), class_=mark)
-
-
-def _check_run(folder: Path, config: Mapping[str, Any]) -> None:
-    if not config:
-        raise InputError(f"{folder}: not a run: it has no config.json")
-    if "model_type" in config or "architectures" in config:
-        raise InputError(f"{folder}: not a run, but a model as transformers has it")
 
 
 # ------------------------------------------------------------------------------- studies

@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bertjax.base.checks import check_file
 from bertjax.base.errors import InputError
-from bertjax.base.files import no_file
 from bertjax.base.validation import whole
 from bertjax.data.corpus.sources import lines
+from bertjax.inference.features.texts import decoded
 
 _ID, _FORM, _UPOS, _HEAD, _COLUMNS = 0, 1, 3, 6, 10
 _PUNCTUATION = "PUNCT"
@@ -63,8 +64,7 @@ def read_trees(path: Path) -> list[Tree]:
     left out. Raises InputError for no sentence, lines with other columns or no head, and sentences
     without a root, with two roots, or with a circle.
     """
-    if not path.is_file():
-        raise InputError(f"{path}: {no_file(path)}")
+    check_file(path)
     trees = [_tree(rows, path) for rows in _sentences(path)]
     if not trees:
         raise InputError(f"{path}: no sentence in it: it must be a file of CoNLL-U")
@@ -74,11 +74,8 @@ def read_trees(path: Path) -> list[Tree]:
 def _sentences(path: Path) -> Iterator[list[tuple[int, list[str]]]]:
     """Yields the numbered rows of words of each sentence."""
     rows: list[tuple[int, list[str]]] = []
-    for number, (_, line) in enumerate(lines(str(path), 0), start=1):
-        try:
-            text = line.decode("utf-8").rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            raise InputError(f"{path} line {number}: not UTF-8 ({error.reason})") from error
+    texts = decoded((line for _, line in lines(str(path), 0)), str(path))
+    for number, text in enumerate(texts, start=1):
         if not text.strip():
             if rows:
                 yield rows

@@ -3,7 +3,9 @@
 import re
 from collections.abc import Iterable, Iterator
 
+from bertjax.base.checks import check_choice
 from bertjax.base.errors import InputError
+from bertjax.base.limits import Count, check
 from bertjax.lab.studies.files import Given
 from bertjax.lab.studies.study import EVALUATE, EVALUATIONS, GRAMMAR, MASKED_TEXT, Stage, Study
 from bertjax.runs.fine_tuning.recipe import TaskRecipe
@@ -54,14 +56,12 @@ def check_stage(stage: Stage, given: Given) -> None:
             f"{_or(flags) or 'none'}"
         )
     by, batches = stage.settings.get("by"), stage.settings.get("batches", 1)
-    most = stage.settings.get("most")
-    if stage.program == "ensemble" and by not in BY:
-        raise InputError(f"settings: by={by!r}: must be one of {', '.join(BY)}")
-    if stage.program == EVALUATE and (type(batches) is not int or batches < 1):
-        raise InputError(f"settings: batches={batches!r}: must be a whole number from 1")
+    if stage.program == "ensemble":
+        check_choice("settings: by", by, BY)
+    if stage.program == EVALUATE:
+        check("settings: batches", batches, Count)
     if stage.program == GRAMMAR:
-        if most is not None and (type(most) is not int or most < 1):
-            raise InputError(f"settings: most={most!r}: must be a whole number from 1, or None")
+        check("settings: most", stage.settings.get("most"), Count | None)
         given.pairs(stage)
     if stage.step is not None:
         _check_step(stage, given)

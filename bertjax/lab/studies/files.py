@@ -7,8 +7,8 @@ import inspect
 from pathlib import Path
 from typing import Any
 
+from bertjax.base.checks import about, check_file
 from bertjax.base.errors import InputError
-from bertjax.base.files import no_file
 from bertjax.base.shipped import config_path
 from bertjax.base.user_imports import user_imports
 from bertjax.lab.minimal_pairs.data import read_pairs
@@ -70,14 +70,13 @@ _pairs = functools.cache(read_pairs)  # many stages have the same ones
 def _set(config: Any, key: str, value: Any) -> None:
     """config.KEY = value, for a key with dots."""
     *sections, last = key.split(".")
-    try:
+    wrong = (TypeError, ValueError, KeyError, AttributeError)
+    with about(f"settings: {key!r}={value!r:.80}", wrong):
         for section in sections:
             if section not in config:
                 config[section] = {}
             config = config[section]
         config[last] = value
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise InputError(f"settings: {key!r}={value!r:.80}: {error}") from error
 
 
 def read_config_file(name: str) -> Any:
@@ -105,8 +104,7 @@ def _call(name: str, function: str, *arguments: Any) -> Any:
     path, _, word = config_path(name).partition(":")
     if word:
         arguments += (word,)
-    if not Path(path).is_file():
-        raise InputError(f"{path}: {no_file(path)}")
+    check_file(path)
     spec = importlib.util.spec_from_file_location(Path(path).stem, path)
     if spec is None or spec.loader is None:
         raise InputError(f"{path}: not a Python file")
@@ -119,8 +117,6 @@ def _call(name: str, function: str, *arguments: Any) -> Any:
         found = getattr(module, function, None)
         if not callable(found):
             raise InputError(f"{path}: no {function}() in it")
-        try:
+        with about(f"{path}: {function}()", TypeError):
             inspect.signature(found).bind(*arguments)
-        except TypeError as error:
-            raise InputError(f"{path}: {function}(): {error}") from error
         return found(*arguments)

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from bertjax.base.errors import InputError
+from bertjax.base.checks import check_choice
 from bertjax.lab.studies.study import Column, Stage
 from bertjax.tasks.probabilities import PROBABILITIES
 
@@ -96,8 +96,7 @@ class Scale:
         `task` is a name of the paper's tables. `name` is added to that of the stage, to tell
         variants apart.
         """
-        if task not in _TASKS:
-            raise InputError(f"no task {task!r}: there are {', '.join(_TASKS)}")
+        check_choice("task", task, _TASKS)
         config, data, _ = _TASKS[task]
         settings = {
             "grid.restarts": self.restarts,

@@ -7,13 +7,19 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bertjax.base.checks import check_choice
 from bertjax.base.errors import InputError
+from bertjax.base.limits import Count, check
 
 PLAN = ".plan.json"  # of STUDY/NAME.plan.json, which has the rows and stages of the study NAME
 FIRST, PREVIOUS = "first", "previous"
 # Programs that write into another stage's run.
 EVALUATE, MASKED_TEXT, GRAMMAR = "evaluate", "masked_text", "grammar"
 EVALUATIONS = (EVALUATE, MASKED_TEXT, GRAMMAR)
+_OF_JSON = (
+    "a text, and what JSON can hold: texts, numbers (int() or float() of numpy's), bools, lists, "
+    "dicts"
+)
 _NO_CHARACTER = re.compile("[\ud800-\udfff]")  # Python's form of bytes that are not UTF-8
 
 
@@ -48,20 +54,15 @@ class Stage:
         where = f"stage {self.name!r}"
         _check_texts(where, self, "name", "program", "config", "data", "part")
         plain = self.name.isprintable() and not set(self.name) & set("/\\")
-        if not plain or not self.name.strip(" .") or len(self.name) > 200:
-            raise InputError(f"{where}: name: must be the plain name of a folder, without a path")
-        if not isinstance(self.settings, Mapping):
-            raise InputError(f"{where}: settings={self.settings!r:.80}: must be a dict")
+        plain = plain and bool(self.name.strip(" .")) and len(self.name) <= 200
+        _must(plain, f"{where}: name", self.name, "the plain name of a folder, without a path")
+        _must(isinstance(self.settings, Mapping), f"{where}: settings", self.settings, "a dict")
         for key, value in self.settings.items():
-            if not isinstance(key, str) or not _is_plain(value):
-                raise InputError(
-                    f"{where}: settings: {key!r}={value!r:.80}: must be a text, and what JSON can "
-                    "hold: texts, numbers (int() or float() of numpy's), bools, lists, dicts"
-                )
-        if not _all_are(self.start, Stage) or not isinstance(self.start, tuple):
-            raise InputError(f"{where}: start={self.start!r:.80}: must be a tuple of stages")
-        if self.step is not None and (type(self.step) is not int or self.step < 1):
-            raise InputError(f"{where}: step={self.step!r}: must be a whole number from 1, or None")
+            fits = isinstance(key, str) and _is_plain(value)
+            _must(fits, f"{where}: settings: {key!r}", value, _OF_JSON)
+        fits = _all_are(self.start, Stage) and isinstance(self.start, tuple)
+        _must(fits, f"{where}: start", self.start, "a tuple of stages")
+        check(f"{where}: step", self.step, Count | None)
 
     def plain(self) -> dict[str, Any]:
         """The stage as JSON, with the names of the stages before it."""
@@ -95,16 +96,12 @@ class Row:
     def __post_init__(self):
         where = f"row {self.name!r}"
         _check_texts(where, self, "name")
-        if not isinstance(self.stages, Mapping):
-            raise InputError(f"{where}: stages={self.stages!r:.80}: must be a dict, key -> stage")
+        of = isinstance(self.stages, Mapping)
+        _must(of, f"{where}: stages", self.stages, "a dict, key -> stage")
         for key, stages in self.stages.items():
-            if not isinstance(key, str) or not (
-                isinstance(stages, Stage) or _all_are(stages, Stage)
-            ):
-                raise InputError(
-                    f"{where}: stages: {key!r}: {stages!r:.80}: must be a text, and a stage or a "
-                    "tuple of stages"
-                )
+            fits = isinstance(key, str) and (isinstance(stages, Stage) or _all_are(stages, Stage))
+            be = "a text, and a stage or a tuple of stages"
+            _must(fits, f"{where}: stages: {key!r}", stages, be)
 
     def of(self, key: str) -> tuple[Stage, ...]:
         """The stages of a key; () if the row has none."""
@@ -133,13 +130,10 @@ class Column:
     def __post_init__(self):
         where = f"column {self.name!r}"
         _check_texts(where, self, "name", "stage", "figure")
-        if not isinstance(self.published, Mapping):
-            raise InputError(f"{where}: published={self.published!r:.80}: must be a dict")
+        _must(isinstance(self.published, Mapping), f"{where}: published", self.published, "a dict")
         for row, value in self.published.items():
-            if not _is_number(value):
-                raise InputError(f"{where}: published: {row!r}={value!r:.80}: must be a number")
-        if self.x is not None and not _is_number(self.x):
-            raise InputError(f"{where}: x={self.x!r:.80}: must be a number, or None")
+            _must(_is_number(value), f"{where}: published: {row!r}", value, "a number")
+        _must(self.x is None or _is_number(self.x), f"{where}: x", self.x, "a number, or None")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,8 +157,7 @@ class Study:
         _check_texts("the study", self, "title", "source", "axis")
         for field, kind in {"rows": Row, "columns": Column}.items():
             value = getattr(self, field)
-            if not _all_are(value, kind):
-                raise InputError(f"{field}={value!r:.80}: must be a tuple of {kind.__name__}s")
+            _must(_all_are(value, kind), field, value, f"a tuple of {kind.__name__}s")
             object.__setattr__(self, field, tuple(value))
         self._check_names()
         for column in self.columns:
@@ -190,8 +183,7 @@ class Study:
         for column in self.columns:
             if unknown := set(column.published) - {row.name for row in self.rows}:
                 raise InputError(f"column {column.name!r}: published: no row {unknown.pop()!r}")
-        if self.against not in (FIRST, PREVIOUS):
-            raise InputError(f"against={self.against!r}: must be {FIRST!r} or {PREVIOUS!r}")
+        check_choice("against", self.against, (FIRST, PREVIOUS))
 
     def only(self, keys: Collection[str]) -> "Study":
         """The study without the columns whose stages have other keys; all of it if there are none.
@@ -252,8 +244,13 @@ def _all(rows: Iterable[Row]) -> Iterator[Stage]:
 def _check_texts(where: str, thing: Any, *fields: str) -> None:
     for field in fields:
         value = getattr(thing, field)
-        if not isinstance(value, str) or _NO_CHARACTER.search(value):
-            raise InputError(f"{where}: {field}={value!r:.80}: must be a text")
+        fits = isinstance(value, str) and not _NO_CHARACTER.search(value)
+        _must(fits, f"{where}: {field}", value, "a text")
+
+
+def _must(fits: bool, what: str, value: Any, be: str) -> None:
+    if not fits:
+        raise InputError(f"{what}={value!r:.80}: must be {be}")
 
 
 def _all_are(values: Any, kind: type) -> bool:

@@ -9,12 +9,6 @@ from bertjax.models.attention.choice import AUTO, FUSED, NAMES
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.layers.dense import Precision
 
-_CHOICES = {
-    "compute_dtype": ("float32", "bfloat16"),
-    "gradient_dtype": ("float32", "bfloat16"),
-    "remat": ("none", "activation", "attention", "layer"),
-}
-
 
 class _Architecture:
     """The fields of an encoder's architecture that its computation reads."""
@@ -42,6 +36,7 @@ class Computation(_Architecture):
       scan_layers: one layer is compiled and looped over: faster to compile, slower to run.
       remat: what the backward pass computes again: nothing, the slopes of activations, also the
         attention, or whole layers. "none" takes more memory, and is faster on TPU v6e.
+      choices: the name of a field -> the values that it may have.
       phase_fields: the names of the fields that a phase of another length may change.
       sizes: the name of a size -> the values of `size_fields`.
 
@@ -49,6 +44,11 @@ class Computation(_Architecture):
       ValueError: a value does not fit; the message names the field.
     """
 
+    choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "compute_dtype": ("float32", "bfloat16"),
+        "gradient_dtype": ("float32", "bfloat16"),
+        "remat": ("none", "activation", "attention", "layer"),
+    }
     phase_fields: ClassVar[tuple[str, ...]] = ("remat",)
     sizes: ClassVar[Mapping[str, tuple[int, ...]]]
     size_fields: ClassVar[tuple[str, ...]] = (
@@ -65,9 +65,7 @@ class Computation(_Architecture):
     remat: str = "activation"
 
     def __post_init__(self):
-        for name, choices in _CHOICES.items():
-            check_choice(self, name, choices)
-        check_limits(self)
+        check_limits(self, **self.choices)
 
     @classmethod
     def named(cls, size: str, **fields: Any) -> Self:
@@ -111,13 +109,13 @@ class AttentionComputation(Computation, _AttentionArchitecture):
         other probabilities, so a run keeps its choice.
     """
 
+    choices = {**Computation.choices, "attention": NAMES, "dropout_bits": (16, 32)}
+
     attention: Free[str] = AUTO
     dropout_bits: int = 32
 
     def __post_init__(self):
         super().__post_init__()
-        check_choice(self, "attention", NAMES)
-        check_choice(self, "dropout_bits", (16, 32))
         check_heads(self)
         if self.attention_probs_dropout_prob and self.attention == FUSED:
             raise ValueError(
@@ -129,12 +127,6 @@ class AttentionComputation(Computation, _AttentionArchitecture):
     def head_width(self) -> int:
         """H, the width of one attention head."""
         return self.hidden_size // self.num_attention_heads
-
-
-def check_choice(spec: Computation, name: str, choices: tuple[str | int, ...]) -> None:
-    """Raises ValueError if a field of a spec is none of the choices."""
-    if getattr(spec, name) not in choices:
-        raise ValueError(f"{name}={getattr(spec, name)!r}: must be one of {choices}")
 
 
 def check_heads(spec: "AttentionComputation") -> None:

@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar
 
 import jax
@@ -10,9 +10,9 @@ import jax
 from bertjax.base.limits import Count, CountOrNone, Few, Kinds, Many, Meta, Pieces, Rate, Width
 from bertjax.models.attention.choice import Call, Way, taken
 from bertjax.models.attention.contract import Pattern
-from bertjax.models.encoders.computation import AttentionComputation, check_choice
+from bertjax.models.encoders.computation import AttentionComputation
 
-_CHOICES: Mapping[str, tuple[str, ...]] = {
+_CHOICES = {
     "type_input": ("token_type_ids", "language_ids"),
     "positions": ("rotary", "learned", "counted"),
     "norm": ("before", "after"),
@@ -112,7 +112,7 @@ class TransformerSpec(AttentionComputation, TransformerArchitecture):
 
     encoder: ClassVar[str]
     fields: ClassVar[tuple[str, ...]]
-    choices: ClassVar[Mapping[str, tuple[str, ...]]] = _CHOICES
+    choices = {**AttentionComputation.choices, **_CHOICES}
 
     pad_token_id: CountOrNone = 0
     embedding_size: CountOrNone = 0
@@ -140,8 +140,6 @@ class TransformerSpec(AttentionComputation, TransformerArchitecture):
 
     def __post_init__(self):
         super().__post_init__()
-        for name, choices in self.choices.items():
-            check_choice(self, name, choices)
         if self.num_attention_heads % self.key_value_heads:
             raise ValueError(
                 f"num_key_value_heads={self.num_key_value_heads} does not divide "

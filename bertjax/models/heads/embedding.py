@@ -69,13 +69,8 @@ class Embedding:
     passage_length: CountOrNone = 0
 
     def __post_init__(self):
-        choices = dict(kind=KINDS, pooling=POOLINGS)
-        choices["similarity"] = ("", *_SIMILARITIES.get(self.kind, ()))
-        for name, known in choices.items():
-            if getattr(self, name) not in known:
-                listed = ", ".join(map(repr, known))
-                raise ValueError(f"{name}={getattr(self, name)!r}: must be one of {listed}")
-        check_limits(self)
+        check_limits(self, kind=KINDS, pooling=POOLINGS)
+        check_limits(self, similarity=("", *_SIMILARITIES[self.kind]))
 
     @property
     def compared_by(self) -> str:

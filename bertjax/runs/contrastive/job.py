@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from bertjax.base.errors import InputError
+from bertjax.base.checks import check_given
 from bertjax.base.files import local_folder, write_json
 from bertjax.interop.pretrained import Pretrained
 from bertjax.models.encoders import kinds
@@ -59,8 +59,7 @@ class SimilarityJob:
     def of(cls, config: Config, workdir: str) -> "SimilarityJob":
         """Reads all that a config names, or raises InputError; nothing is compiled or written."""
         recipe = SimilarityRecipe.from_config(config)
-        if not workdir:
-            raise InputError("--workdir is empty: say where the run shall lie")
+        check_given("--workdir", workdir, "say where the run shall lie")
         recipe.check_begun()
         check_tracker(recipe.tracker)
         folder = local_folder(workdir)

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Self
 
-from bertjax.base.errors import InputError
+from bertjax.base.checks import check_divides, check_given, check_range
 from bertjax.base.limits import Count, CountOrNone, Free, Meta, Names, Tokens, Weight
 from bertjax.data.corpus.weights import check_weights, split_weight
 from bertjax.models.encoders.contract import EncoderSpec
@@ -144,26 +144,16 @@ class SimilarityRecipe(TrainingRecipe):
 
     def check_begun(self) -> None:
         """Raises InputError if it names no data, or no weights."""
-        if not self.data:
-            raise InputError(
-                "config.data is empty: name a folder with train.csv and dev.csv (.tsv, .jsonl, "
-                ".parquet), or several as DIR@2,DIR@1"
-            )
-        if not self.init_from:
-            raise InputError(
-                "config.init_from is empty: name the weights to start from: a run, hf:FOLDER, "
-                "hf:NAME or tf1:FOLDER"
-            )
+        files = "train.csv and dev.csv (.tsv, .jsonl, .parquet)"
+        cure = f"name a folder with {files}, or several as DIR@2,DIR@1"
+        check_given("config.data", self.data, cure)
+        self.check_weights_named(self.init_from)
 
     def _check(self) -> None:
         check_weights([name for name, _ in self.sources], [weight for _, weight in self.sources])
         if not self.total_steps and self.epochs <= 0:
-            raise InputError(f"config.epochs={self.epochs}: must be above 0, or set total_steps")
-        if self.batch_size % self.chunks:
-            raise InputError(
-                f"config.batch_size={self.batch_size} does not divide into "
-                f"config.chunks={self.chunks} parts"
-            )
+            raise self.wrong("epochs", "must be above 0, or set total_steps")
+        check_divides("config.batch_size", self.batch_size, "config.chunks", self.chunks)
         self.check_shared(has_weights=True)
         self._check_task()
 
@@ -171,33 +161,27 @@ class SimilarityRecipe(TrainingRecipe):
         """Checks that the loss, its settings and the vectors fit each other."""
         kind = self.embedding.kind if self.embedding else RERANKER
         if self.dimensions and kind != DENSE:
-            raise InputError(
-                f"config.dimensions={self.dimensions}: only the vectors of "
-                f"config.task.kind={DENSE!r} have numbers that can be left out: set it to ()"
+            why = (
+                f"only the vectors of config.task.kind={DENSE!r} have numbers that can be left out"
             )
+            raise self.wrong("dimensions", f"{why}: set it to ()")
         if max(self.sparsity) and kind != SPARSE:
-            raise InputError(
-                f"config.sparsity={self.sparsity}: is for config.task.kind={SPARSE!r} alone: set "
-                "it to (0, 0)"
-            )
-        loss = f"config.loss.name={self.loss.name!r}"
+            why = f"is for config.task.kind={SPARSE!r} alone: set it to (0, 0)"
+            raise self.wrong("sparsity", why)
         if self.embedding is None:
             if isinstance(self.loss, CoSent):
-                raise InputError(
-                    f"{loss}: a reranker has a score of its own for each pair: take squared"
-                )
-            for name in ("symmetric", "learned_scale"):
-                if getattr(self.loss, name, False):
-                    raise InputError(
-                        f"config.loss.{name}=True: a reranker has none: set it to False"
-                    )
+                why = "a reranker has a score of its own for each pair: take squared"
+                raise self.wrong("loss.name", why)
+            for key in ("symmetric", "learned_scale"):
+                if getattr(self.loss, key, False):
+                    raise self.wrong(f"loss.{key}", "a reranker has none: set it to False")
             return
         alike = SIMILARITIES[self.embedding.compared_by]
         if alike.every is None and not (self.loss.pairs_only or isinstance(self.loss, CoSent)):
-            raise InputError(
-                f"config.task.similarity={self.embedding.similarity!r} compares only pairs, and "
-                f"{loss} all texts of a batch: take cosine, or the loss cosent"
+            why = (
+                f"compares only pairs, and config.loss.name={self.loss.name!r} all texts of a batch"
             )
+            raise self.wrong("task.similarity", f"{why}: take cosine, or the loss cosent")
 
     def objective(self) -> SimilarityObjective | RerankingObjective:
         """What is minimized."""
@@ -234,16 +218,12 @@ class SimilarityRecipe(TrainingRecipe):
         if self.embedding:
             lengths = {n: getattr(self.embedding, n) for n in ("query_length", "passage_length")}
         for name, length in lengths.items():
-            if length and not _SHORTEST <= length <= longest:
-                raise InputError(
-                    f"config.task.{name}={length}: must be from {_SHORTEST} to {longest}, the "
-                    f"longest sequence of {origin}; or 0 for that"
-                )
-        if self.dimensions and max(self.dimensions) > given.hidden_size:
-            raise InputError(
-                f"config.dimensions={self.dimensions}: {max(self.dimensions)} is over "
-                f"{given.hidden_size}, the width of the vectors of {origin}"
-            )
+            if length:
+                why = f", the longest sequence of {origin}; or 0 for that"
+                check_range(f"config.task.{name}", length, _SHORTEST, longest, why)
+        if self.dimensions and (most := max(self.dimensions)) > given.hidden_size:
+            why = f"{most} is over {given.hidden_size}, the width of the vectors of {origin}"
+            raise self.wrong("dimensions", why)
         spec = read(type(given), self.model, "config.model", given)
         check_tensors(self.optimizer.name, spec)
         return spec

@@ -10,6 +10,7 @@ from typing import Any, NotRequired
 import jax
 import numpy as np
 
+from bertjax.base.checks import about
 from bertjax.base.errors import InputError
 from bertjax.base.validation import record
 from bertjax.inference.features import activations
@@ -128,10 +129,8 @@ class FeatureTagger:
 
 
 def _encoder_of(tagger: Tagger, origin: str) -> Pretrained:
-    try:
+    with about(f"{origin}: of the encoder that it reads"):
         given = open_model(tagger.encoder)
-    except InputError as error:
-        raise InputError(f"{origin}: of the encoder that it reads, {error}") from error
     if given.identity != tagger.identity:
         raise InputError(
             f"{origin}: the encoder that it reads, {tagger.encoder}, has other weights since: "

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import jax
 
+from bertjax.base.checks import about
 from bertjax.base.cloud_storage import path_of
 from bertjax.base.errors import InputError
 from bertjax.inference.batcher import up_to
@@ -142,10 +143,8 @@ def _ensemble(source: str, compute_dtype: str | None) -> Ensemble:
     if by not in BY or not results["trials"]:
         raise InputError(f"{source}: its {RESULTS_FILE} is damaged: make the ensemble again")
     for known in results["trials"]:
-        try:
+        with about(f"{source}: of its members"):
             pretrained = open_model(known["run"])
-        except InputError as error:
-            raise InputError(f"{source}: of its members, {error}") from error
         if pretrained.identity != known["identity"]:
             raise InputError(
                 f"{source}: its member {known['run']} has another model since: make the ensemble "

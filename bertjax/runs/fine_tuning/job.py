@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bertjax.base.errors import InputError
+from bertjax.base.checks import check_given
 from bertjax.base.files import local_folder, write_json
 from bertjax.interop.hugging_face import has_class, read_hugging_face
 from bertjax.interop.own_folder import read_folder, write_folder
@@ -179,8 +179,7 @@ def begin(config: Any, workdir: str) -> tuple[TaskRecipe, Path]:
     """
     recipe = TaskRecipe.from_config(config)
     check_tracker(recipe.tracker)
-    if not workdir:
-        raise InputError("--workdir is empty: say where the run shall lie")
+    check_given("--workdir", workdir, "say where the run shall lie")
     folder = local_folder(workdir)
     resolved = with_compute_dtype(recipe.plain, folder)
     recipe = dataclasses.replace(recipe, plain=resolved, model=resolved["model"])

@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Self, TypeVar
 
+from bertjax.base.checks import check_divides, check_given, check_range
 from bertjax.base.errors import InputError
 from bertjax.base.limits import (
     Count,
@@ -243,42 +244,26 @@ class TaskRecipe(TrainingRecipe):
         return recipe
 
     def _check(self) -> None:
-        if not self.init_from:
-            raise InputError(
-                "config.init_from is empty: name the weights to fine-tune: a run, hf:FOLDER, "
-                "hf:NAME or tf1:FOLDER"
-            )
+        self.check_weights_named(self.init_from)
         check_numbers("the last trial's config.seed", self.seed + self.grid.restarts - 1)
         for size in self.grid.batch_sizes:
-            if self.accumulate and size % self.accumulate:
-                raise InputError(
-                    f"config.grid.batch_size={size} does not divide into "
-                    f"config.accumulate={self.accumulate} parts"
-                )
+            check_divides("config.grid.batch_size", size, "config.accumulate", self.accumulate)
         if not self.bilstm.hidden and self.bilstm != BiLstmSettings():
             raise InputError(
                 f"config.bilstm={dataclasses.asdict(self.bilstm)}: with hidden=0 there is no "
                 "BiLSTM: set it, such as to 768, or leave the others as they were"
             )
         if self.features and self.bilstm.hidden:
-            raise InputError(
-                f"config.bilstm.hidden={self.bilstm.hidden}: a tagger over fixed features has a "
-                "BiLSTM already, that of config.features: set it to 0"
-            )
+            why = "a tagger over fixed features has a BiLSTM already, that of config.features"
+            raise self.wrong("bilstm.hidden", f"{why}: set it to 0")
         if self.lm_weight and "" not in self.tasks:
-            raise InputError(
-                f"config.lm_weight={self.lm_weight}: goes with one task, and config.tasks names "
-                f"{', '.join(self.tasks)}: leave one out"
-            )
+            why = f"goes with one task, and config.tasks names {', '.join(self.tasks)}"
+            raise self.wrong("lm_weight", f"{why}: leave one out")
         if self.lm_weight and (self.bilstm.hidden or self.features):
-            raise InputError(
-                f"config.lm_weight={self.lm_weight}: a BiLSTM reads on behind each token, and can "
-                "predict no next one: leave one out"
-            )
+            why = "a BiLSTM reads on behind each token, and can predict no next one: leave one out"
+            raise self.wrong("lm_weight", why)
         if "" in self.tasks and self.share_power != 1:
-            raise InputError(
-                f"config.share_power={self.share_power}: one task has all batches: set it to 1"
-            )
+            raise self.wrong("share_power", "one task has all batches: set it to 1")
         self.check_shared(has_weights=not self.features)
 
     def trials(self) -> list[Trial]:
@@ -293,11 +278,8 @@ class TaskRecipe(TrainingRecipe):
         model cannot be stored as transformers has it.
         """
         longest = given.spec.max_position_embeddings
-        if not 8 <= self.max_length <= longest:
-            raise InputError(
-                f"config.max_length={self.max_length}: must be from 8 to {longest}, the "
-                f"longest sequence of {given.origin}"
-            )
+        why = f", the longest sequence of {given.origin}"
+        check_range("config.max_length", self.max_length, 8, longest, why)
         for task in () if self.features else self.tasks.values():
             architecture = ARCHITECTURES[TASK_OBJECTIVES[task.family.objective].kind]
             if not architecture.fits(given.family):
@@ -317,10 +299,9 @@ class TaskRecipe(TrainingRecipe):
         """Raises InputError unless the model can predict next tokens and a class."""
         kind, heads = TASK_OBJECTIVES[self.task.family.objective].kind, family_of(spec).heads
         if not (kind in kinds.OF_WHOLE_TEXTS and heads.get(kinds.CAUSAL_LM) == ()):
-            raise InputError(
-                f"config.lm_weight={self.lm_weight}: only a GPT predicts the next token beside a "
-                f"class of whole texts, and this is a {spec.encoder} for {kind}: set it to 0"
-            )
+            own = f"this is a {spec.encoder} for {kind}: set it to 0"
+            why = f"only a GPT predicts the next token beside a class of whole texts, and {own}"
+            raise self.wrong("lm_weight", why)
 
     def in_transformers(self, spec: EncoderSpec, task: Task) -> bool:
         """Whether transformers has a class for a trained model; then it is stored for it."""
@@ -369,7 +350,7 @@ def _task(place: str, data: str, section: Any) -> Task:
     """The task of a section of the config, which may have data of its own."""
     fields = dict(section) if isinstance(section, Mapping) else {}
     fields["data"] = fields.get("data") or data
-    if not fields["data"] and fields.get("kind") in tuple(TASKS):
+    if fields.get("kind") in tuple(TASKS):
         where = "config.data" if place == "task" else f"config.{place}.data"
-        raise InputError(f"{where} is empty: name the folder with the task's files")
+        check_given(where, fields["data"], "name the folder with the task's files")
     return read(TaskSection, fields, f"config.{place}")

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+from bertjax.base.checks import about, check_choice, check_range
 from bertjax.base.errors import InputError
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.sentence_transformers import ACTIVATION
@@ -92,11 +93,7 @@ def task_family_of(pretrained: Pretrained) -> tuple[Family, int]:
     ]
     if pretrained.kind == kinds.SEQUENCE_CLASSIFICATION:
         kind = pretrained.problem_type
-        if kind not in _PROBLEM_TYPES:
-            raise InputError(
-                f"{pretrained.origin}: problem_type={kind!r}: must be one of "
-                f"{', '.join(_PROBLEM_TYPES)}"
-            )
+        check_choice(f"{pretrained.origin}: problem_type", kind, _PROBLEM_TYPES)
         if kind == "regression" and len(pretrained.classes) != 1:
             raise InputError(
                 f"{pretrained.origin}: a regression to {len(pretrained.classes)} numbers; only "
@@ -123,18 +120,13 @@ def task_family_of(pretrained: Pretrained) -> tuple[Family, int]:
     given = task.get("max_length")
     max_length = longest if given is None else given
     specials = pretrained.tokenizer.template.specials(pair=True)
-    if not specials <= max_length <= longest:
-        raise InputError(
-            f"{pretrained.origin}: max_length={max_length}: must be from {specials} to {longest}, "
-            "the positions it has"
-        )
+    name, why = f"{pretrained.origin}: max_length", ", the positions it has"
+    check_range(name, max_length, specials, longest, why)
     if family is QuestionAnswering and given is None:
         # Not a model of bertjax: windows as in `run_squad.py`, or less if it has fewer positions.
         max_length = min(max_length, _QUESTIONS_LENGTH)
         query = min(QuestionAnswering.max_query_length, (max_length - specials) // 3)
         stride = min(QuestionAnswering.stride, max_length - specials - query)
         fields |= {"max_query_length": query, "stride": stride}
-    try:
+    with about(pretrained.origin):  # its file may have been changed
         return family(**fields), max_length
-    except ValueError as error:  # of a file that was changed
-        raise InputError(f"{pretrained.origin}: {error}") from error

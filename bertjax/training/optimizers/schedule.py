@@ -4,24 +4,25 @@ from collections.abc import Callable
 
 import numpy as np
 
+from bertjax.base.errors import InputError
 from bertjax.training.optimizers.spec import WSD, OptimizerSpec
 
 Schedule = Callable[[int], float]
 
 
 def make_schedule(spec: OptimizerSpec, total_steps: int) -> Schedule:
-    """The schedule of a run; ValueError if too few updates are left after the warm-up."""
+    """The schedule of a run; InputError if too few updates are left after the warm-up."""
     peak, decay_steps = spec.learning_rate, spec.decay_steps
     warmup_steps = spec.warmup_of(total_steps)
     if warmup_steps >= total_steps:
-        raise ValueError(
-            f"optimizer warmup_steps={warmup_steps}: must be less than the {total_steps} "
+        raise InputError(
+            f"config.optimizer.warmup_steps={warmup_steps}: must be less than the {total_steps} "
             "steps of the run"
         )
     if warmup_steps + decay_steps > total_steps:
-        raise ValueError(
-            f"optimizer decay_steps={decay_steps}: must be at most {total_steps - warmup_steps}, "
-            f"the steps of the run after warmup_steps={warmup_steps}"
+        raise InputError(
+            f"config.optimizer.decay_steps={decay_steps}: must be at most "
+            f"{total_steps - warmup_steps}, the steps of the run after warmup_steps={warmup_steps}"
         )
     if spec.schedule == WSD:
         return lambda count: wsd_rate(count, peak, warmup_steps, total_steps, decay_steps)

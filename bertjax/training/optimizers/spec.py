@@ -48,26 +48,20 @@ class OptimizerSpec:
     bias_correction: bool = True
 
     def __post_init__(self):
-        for field, choices in (("name", NAMES), ("schedule", SCHEDULES)):
-            if getattr(self, field) not in choices:
-                raise ValueError(
-                    f"optimizer {field}={getattr(self, field)!r}: must be one of "
-                    f"{', '.join(choices)}"
-                )
-        check_limits(self)
+        check_limits(self, name=NAMES, schedule=SCHEDULES)
         if self.warmup_steps and self.warmup_proportion:
             raise ValueError(
-                f"optimizer warmup_proportion={self.warmup_proportion}: set it to 0, or "
+                f"warmup_proportion={self.warmup_proportion}: set it to 0, or "
                 f"warmup_steps={self.warmup_steps} to 0"
             )
         if self.decay_steps and self.schedule != WSD:
             raise ValueError(
-                f"optimizer decay_steps={self.decay_steps}: needs schedule={WSD!r}, but the "
+                f"decay_steps={self.decay_steps}: needs schedule={WSD!r}, but the "
                 f"schedule is {self.schedule!r}: set it to 0, or change the schedule"
             )
         if self.name == STABLE_ADAMW and not self.bias_correction:
             raise ValueError(
-                f"optimizer bias_correction=False: {STABLE_ADAMW} is defined with corrected "
+                f"bias_correction=False: {STABLE_ADAMW} is defined with corrected "
                 "moments: set it to True"
             )
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from jax.sharding import PartitionSpec
 
 from bertjax.base import axes
-from bertjax.base.errors import InputError
+from bertjax.base.checks import check_choice
 from bertjax.training.sharding.mesh import DATA, MODEL
 
 Rules = Mapping[str, str | None]
@@ -71,8 +71,7 @@ LAYOUTS: Mapping[str, ShardingLayout] = {
 
 def sharding_layout(name: str) -> ShardingLayout:
     """The sharding layout of that name; InputError if there is none."""
-    if name not in LAYOUTS:
-        raise InputError(f"layout={name!r}: must be one of {', '.join(LAYOUTS)}")
+    check_choice("layout", name, LAYOUTS)
     return LAYOUTS[name]
 
 

@@ -85,7 +85,9 @@ def test_they_are_transformers_s(make_pretrained, vocabulary, tmp_path, kind):
 
 
 def test_a_text_that_is_too_long(make_pretrained):
-    with pytest.raises(InputError, match="'the the.*: 12 tokens, more than 11: shorten it"):
+    with pytest.raises(
+        InputError, match="'the the.*: 12 tokens, and the model takes 11: shorten it"
+    ):
         attention_maps(make_pretrained(), "the " * 10, most=11)
-    with pytest.raises(InputError, match="14 tokens, more than 13: shorten it"):
+    with pytest.raises(InputError, match="14 tokens, and the model takes 13: shorten it"):
         attention_maps(make_pretrained(), "the " * 12, most=64)

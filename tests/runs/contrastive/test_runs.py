@@ -115,10 +115,10 @@ _BAD = {
     "no data": (dict(data=""), "config.data is empty"),
     "a weight on one": (dict(data="a@2,b"), "b has no weight but another has"),
     "kind": (_kind("x"), "config.task.kind='x': must be one of dense, late, sparse, reranker"),
-    "pooling": (_kind("dense", pooling="sum"), "pooling='sum': must be one of 'mean'"),
+    "pooling": (_kind("dense", pooling="sum"), "pooling='sum': must be one of mean, max"),
     "similarity": (
         _kind("dense", similarity="angle"),
-        "config.task.similarity='angle' compares only pairs, and config.loss.name='ranking'",
+        "config.task.similarity='angle': compares only pairs, and config.loss.name='ranking'",
     ),
     "length": (
         _kind("dense", query_length=14),
@@ -184,7 +184,7 @@ def test_an_unknown_kind_of_vectors_is_not_taken_for_a_task(tmp_path):
 
 
 def test_unknown_loss():
-    with pytest.raises(InputError, match="'x' is no loss: take one of ranking"):
+    with pytest.raises(InputError, match="loss='x': must be one of ranking"):
         similarity_config("x")
 
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from bertjax.base.fields import WORD_LENGTH
 from bertjax.base.limits import Count, Few, Pieces, Rate, Weight, Width
-from bertjax.models.encoders.computation import Computation, check_choice
+from bertjax.models.encoders.computation import Computation
 
 # (layers, width of both directions, width of the cells, highways): those of AllenNLP's releases.
 SIZES = {
@@ -59,6 +59,10 @@ class ElmoSpec(Computation, ElmoArchitecture):
     """
 
     encoder: ClassVar[str] = "elmo"
+    choices = {
+        **Computation.choices,
+        **{"hidden_act": ("relu", "tanh"), "scan_layers": (False,), "remat": ("none",)},
+    }
     sizes: ClassVar[Mapping[str, tuple[int, ...]]] = SIZES
     size_fields: ClassVar[tuple[str, ...]] = (
         *("num_hidden_layers", "hidden_size", "cell_size", "num_highways"),
@@ -73,9 +77,6 @@ class ElmoSpec(Computation, ElmoArchitecture):
 
     def __post_init__(self):
         super().__post_init__()
-        check_choice(self, "hidden_act", ("relu", "tanh"))
-        check_choice(self, "scan_layers", (False,))
-        check_choice(self, "remat", ("none",))
         if self.hidden_size % 2:
             raise ValueError(f"hidden_size={self.hidden_size}: must be even, for two directions")
         if self.cell_size < self.projection_size:
