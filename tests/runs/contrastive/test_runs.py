@@ -1,6 +1,5 @@
 """Contrastive runs from a config to a model: of vectors of each kind, and of scores."""
 
-import dataclasses
 import json
 
 import numpy as np
@@ -19,7 +18,7 @@ from bertjax.tasks.classification import Regression
 from bertjax.training.journal import read_metrics
 from configs import finetune_embeddings, finetune_embeddings_16, finetune_reranker
 from tests.helpers.slow_cases import others_slow
-from tests.helpers.small_models import PIECES, SPEC, small_model
+from tests.helpers.small_models import PIECES, small_model
 
 NOUNS = ["cat", "dog", "house", "run", "blue", "7"]
 
@@ -46,8 +45,7 @@ def write_pairs(folder, scored=False):
 def weights(tmp_path_factory):
     folder = tmp_path_factory.mktemp("weights")
     (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n")
-    spec = dataclasses.replace(SPEC, num_hidden_layers=1)
-    model = small_model(folder / "vocab.txt", "BertForMaskedLM", spec)
+    model = small_model(folder / "vocab.txt", "BertForMaskedLM")
     output = folder / "model"
     output.mkdir()
     write_hugging_face(model, output)
