@@ -72,7 +72,7 @@ assert not {"bertjax", "flax"} & {name.split(".")[0] for name in sys.modules}
 """
 
 
-DEFAULT = ("BertForSequenceClassification", "BertForMultipleChoice", "BertForMaskedLM", "run")
+DEFAULT = ("BertForMultipleChoice", "BertForMaskedLM", "run")
 COMPUTED = ("BertForMultipleChoice", "run")
 NAMES = others_slow([*KINDS, "fused", "run", "run_bfloat16"], *DEFAULT)
 
@@ -203,7 +203,12 @@ def test_outputs_are_those_of_the_storage_it_was_trained_in(artifacts):
         assert_close(found, expected["masked_lm"][..., : SPEC.vocab_size])
 
 
-@pytest.mark.parametrize("name", ["BertForSequenceClassification", "BertForMultipleChoice"])
+@pytest.mark.parametrize(
+    "name",
+    others_slow(
+        ["BertForSequenceClassification", "BertForMultipleChoice"], "BertForMultipleChoice"
+    ),
+)
 def test_the_readme_is_right(artifacts, models, tokenizer, name):
     """Its code, run above, has the tokenizer's ids, and gives the module's outputs for them."""
     pretrained = models[name]
@@ -248,16 +253,21 @@ def test_the_readme_says_what_logits_are(artifacts, name, what):
     assert (line in text) if what else ("softmax" not in text)
 
 
-def test_the_readme_of_a_regression(models):
-    one = dataclasses.replace(models["BertForSequenceClassification"], classes=("score",))
+def test_the_readme_of_a_classification_and_of_a_regression(tokenizer):
+    model = make("BertForSequenceClassification", tokenizer)
+    assert serving._answer(model) == (
+        '\n`jax.nn.softmax(outputs["logits"])` are the probabilities of the '
+        f"{ANSWERS['BertForSequenceClassification']}\n"
+    )
+    one = dataclasses.replace(model, classes=("score",))
     assert serving._answer(one) == '\n`outputs["logits"][:, 0]` is the predicted number.\n'
 
 
 @pytest.mark.parametrize("thresholds", [None, {"x": 0.25}])
-def test_the_readme_of_several_labels_at_once(models, thresholds):
+def test_the_readme_of_several_labels_at_once(tokenizer, thresholds):
     """One class is no number here."""
     task = {"problem_type": "multi_label_classification", "thresholds": thresholds}
-    model = models["BertForSequenceClassification"]
+    model = make("BertForSequenceClassification", tokenizer)
     answer = serving._answer(dataclasses.replace(model, classes=("x",), task=task))
     assert answer == (
         '\n`jax.nn.sigmoid(outputs["logits"])` are the probabilities of the labels, in this '

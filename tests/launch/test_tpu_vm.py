@@ -17,6 +17,7 @@ import pytest
 
 from tests.helpers.checkout import REPOSITORY
 from tests.helpers.patience import PATIENCE
+from tests.helpers.slow_cases import others_slow
 
 STAND_IN = REPOSITORY / "tests" / "launch" / "stand_in_gcloud.py"
 
@@ -439,7 +440,7 @@ def test_up_gives_up_on_requests_that_fail(cloud):
     assert cloud.acts() == [*CHECKS, NEWEST, *["create", NEWEST, "delete"] * 3, "create", NEWEST]
 
 
-@pytest.mark.parametrize("part", ["host setup", "host run"])
+@pytest.mark.parametrize("part", others_slow(["host setup", "host run"], "host setup"))
 def test_a_host_that_is_not_reached_once_is_tried_again(cloud, part):
     code, _, error = cloud("up", *SLICE, *RUN, unreachable=[[1, part, 1]])
     assert code == 0, error

@@ -61,10 +61,14 @@ def params():
     return fresh | {"elmo": jax.tree.map(jnp.asarray, elmo)}
 
 
-def _outputs(params, batch, deterministic=True):
-    rngs, model = Rngs(jax.random.key(0), deterministic), OBJECTIVE.model(SPEC)
-    outputs = jax.jit(lambda p, b: OBJECTIVE.outputs(model, p, b, rngs))(params, batch)
-    return jax.device_get(outputs)
+@partial(jax.jit, static_argnames=("objective", "deterministic"))
+def _compute(params, batch, objective, deterministic):
+    rngs = Rngs(jax.random.key(2), deterministic)
+    return objective.outputs(OBJECTIVE.model(SPEC), params, batch, rngs)
+
+
+def _outputs(params, batch, objective=OBJECTIVE, deterministic=True):
+    return jax.device_get(_compute(params, batch, objective, deterministic))
 
 
 def test_each_direction_reads_its_own_words(params):
@@ -179,16 +183,9 @@ def test_many_devices_train_what_one_trains(layout, mesh, accumulate, changes):
 
 def test_some_rows_begin_with_states_of_zeros(params):
     """In training alone; the others go on with theirs."""
-    objective, model = BothDirections(sampled=9, restart=0.4), OBJECTIVE.model(SPEC)
-    batch = _batch(1) | _states(0.3)
-
-    def outputs(objective, states, deterministic=False):
-        rngs = Rngs(jax.random.key(2), deterministic)
-        run = jax.jit(lambda p, b: objective.outputs(model, p, b, rngs))
-        return jax.device_get(run(params, batch | states))
-
+    objective, batch = BothDirections(sampled=9, restart=0.4), _batch(1) | _states(0.3)
     goes_on, anew, mixed = (
-        outputs(each, states)["forward_loss"]
+        _outputs(params, batch | states, each, deterministic=False)["forward_loss"]
         for each, states in (
             (OBJECTIVE, _states(0.3)),
             (OBJECTIVE, _states()),
@@ -198,8 +195,8 @@ def test_some_rows_begin_with_states_of_zeros(params):
     begins = np.isclose(mixed, anew, rounding(1, _MANY)).all(1)
     assert_close(mixed[~begins], goes_on[~begins], _MANY)
     assert 0 < begins.sum() < ROWS and not np.isclose(anew, goes_on, atol=1e-3).all(1).any()
-    kept = outputs(objective, _states(0.3), deterministic=True)["forward_loss"]
-    np.testing.assert_array_equal(kept, outputs(OBJECTIVE, _states(0.3), True)["forward_loss"])
+    kept = _outputs(params, batch, objective)["forward_loss"]
+    np.testing.assert_array_equal(kept, _outputs(params, batch)["forward_loss"])
 
 
 def test_elements_are_dropped_in_training_alone():

@@ -61,11 +61,15 @@ def params():
     return nn.unbox(jax.jit(OBJECTIVE.model(SPEC).init)(jax.random.key(1)))
 
 
-def _sums(params, batch, objective=OBJECTIVE):
-    model = objective.model(SPEC)
+@partial(jax.jit, static_argnames="objective")
+def _compute(params, batch, objective):
     rngs = Rngs(jax.random.key(0), deterministic=True)
-    sums, carry = jax.jit(lambda p, b: objective.sums(model, p, b, rngs))(params, batch)
-    return means(jax.device_get(sums)), jax.device_get(carry)
+    return objective.sums(objective.model(SPEC), params, batch, rngs)
+
+
+def _sums(params, batch, objective=OBJECTIVE):
+    sums, carry = jax.device_get(_compute(params, batch, objective))
+    return means(sums), carry
 
 
 @jax.jit

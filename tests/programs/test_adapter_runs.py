@@ -63,25 +63,29 @@ def test_an_interrupted_run_goes_on_exactly(run, tiny_corpus, tiny_run, tmp_path
     assert loss[0] != loss[1]
 
 
-def test_the_export_and_the_folder_for_peft_compute_the_same(run, tmp_path, monkeypatch):
-    found = convert.run(str(run), f"hf:{tmp_path / 'whole'}")
-    assert found["read back"] < rounding(LOGITS)
-    found = convert.run(str(run), f"peft:{tmp_path / 'small'}")
-    assert found["read back"] < rounding(LOGITS)
-    config = json.loads((tmp_path / "small" / ADAPTER_CONFIG).read_text())
+@pytest.fixture(scope="module")
+def exported(run, tmp_path_factory):
+    """The run, and a folder with its exports `whole` and `small`, the latter for peft."""
+    folder = tmp_path_factory.mktemp("exported")
+    for kind, name in (("hf", "whole"), ("peft", "small")):
+        found = convert.run(str(run), f"{kind}:{folder / name}")
+        assert found["read back"] < rounding(LOGITS)
+    return run, folder
+
+
+def test_the_export_and_the_folder_for_peft_compute_the_same(exported):
+    _, folder = exported
+    config = json.loads((folder / "small" / ADAPTER_CONFIG).read_text())
     assert (config["r"], config["lora_alpha"], config["modules_to_save"]) == (3, 5.0, None)
     assert len(config["target_modules"]) == 5  # query, key, value, two outputs
-    whole, small = (open_model(f"hf:{tmp_path / name}") for name in ("whole", "small"))
+    whole, small = (open_model(f"hf:{folder / name}") for name in ("whole", "small"))
     assert_close(_leaves(small.params), _leaves(whole.params))
 
 
-def test_adapters_that_are_none_of_this_model_are_refused(run, tiny_run, tmp_path):
-    folder = tmp_path / "adapter"
-    convert.run(str(run), f"peft:{folder}")
+def test_adapters_that_are_none_of_this_model_are_refused(exported, tmp_path):
+    run, folder = exported[0], shutil.copytree(exported[1] / "small", tmp_path / "adapter")
     config = json.loads((folder / ADAPTER_CONFIG).read_text())
     arrays = (folder / ADAPTER_WEIGHTS).read_bytes()
-    other = tmp_path / "other"
-    convert.run(str(tiny_run), f"hf:{other}")
     tries = [
         (dict(use_dora=True), arrays, "use_dora=True: only False can be read"),
         (dict(peft_type="IA3"), arrays, "peft_type='IA3': only 'LORA' can be read"),

@@ -55,13 +55,13 @@ LENGTH = 32
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> Pretrained:
-    """A model of three layers of 24, with random weights."""
+    """A model of two layers of 24, with random weights."""
     file = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
     file.write_text("\n".join(VOCABULARY) + "\n")
     spec = BertSpec(
         vocab_size=len(VOCABULARY),
         hidden_size=24,
-        num_hidden_layers=3,
+        num_hidden_layers=2,
         num_attention_heads=3,
         intermediate_size=40,
         max_position_embeddings=LENGTH,
@@ -165,7 +165,7 @@ def run(model, folder, options, texts=TEXTS, suffix=".npz"):
 
 CHOICES = [
     {},
-    {"layers": (0, 2), "normalize": True},
+    {"layers": (0, 1), "normalize": True},
     {"layers": (-1, -2, -3), "combine": "sum"},
 ]
 
@@ -189,7 +189,7 @@ def test_layers(model, states, choice, tmp_path):
     for text, vectors in zip(TEXTS, read(run(model, tmp_path, options)), strict=True):
         wanted = expected(text, states, options, model.tokenizer)
         assert_close(vectors, wanted)
-    assert vectors.shape == (1, 48 if choice.get("layers") == (0, 2) else 24)
+    assert vectors.shape == (1, 48 if choice.get("layers") == (0, 1) else 24)
 
 
 def test_bfloat16_is_near(model, tmp_path):
@@ -411,10 +411,10 @@ def test_the_models_own_vectors_by_default(model, tmp_path, monkeypatch, capsys)
     ("options", "message"),
     [
         (
-            Options(layers=(-1, 4)),
-            r"--layers: 4 must be from 0 \(the embeddings\) to 3, or from -1",
+            Options(layers=(-1, 3)),
+            r"--layers: 3 must be from 0 \(the embeddings\) to 2, or from -1",
         ),
-        (Options(layers=(-5,)), r"--layers: -5 must be .* to -4"),
+        (Options(layers=(-4,)), r"--layers: -4 must be .* to -3"),
         (Options(max_length=33), "--max_length=33: must be from 3 to 32"),
         (Options(max_length=2), "--max_length=2: must be from 3 to 32"),
         (Options("median"), "--features=median: must be one of tokens, words"),

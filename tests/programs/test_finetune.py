@@ -48,7 +48,7 @@ def _cola(tiny_run, folder, **changes):
         task_files.write_cola(data, rows=64)
     grid = dict(epochs=(2,)) | changes.pop("grid", {})
     config = tiny_finetuning(tiny_run, data, task=dict(kind="glue", name="CoLA"), grid=grid)
-    return change(config, **dict(buckets=2) | changes)
+    return change(config, **changes)
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,7 @@ from tests.helpers import task_files
 def _config(tiny_run, data, *choices):
     config = configs.get_config("features")
     config.data, config.init_from, config.max_length = str(data), str(tiny_run), 48
+    config.buckets = 1
     config.features.choices, config.features.hidden = choices, 24
     config.grid.update(batch_size=(8,), epochs=(4,), learning_rate=(1e-2,))
     return config

@@ -39,7 +39,7 @@ def _config(corpus, total_steps=STEPS, first=6, decay_steps=0, **changes):
 
 
 @pytest.fixture(scope="module")
-def constant(tiny_corpus, tmp_path_factory):
+def trained_constant(tiny_corpus, tmp_path_factory):
     """A run with a constant rate, and checkpoints of the steps 4, 6, 8 and 12."""
     run = tmp_path_factory.mktemp("constant") / "run"
     assert pretrain.run(_config(tiny_corpus), str(run)) == 0
@@ -47,11 +47,35 @@ def constant(tiny_corpus, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def whole(tiny_corpus, tmp_path_factory):
+def trained_whole(tiny_corpus, tmp_path_factory):
     """A run whose own decay begins after step 8."""
     run = tmp_path_factory.mktemp("whole") / "run"
     assert pretrain.run(_config(tiny_corpus, 11, decay_steps=3), str(run)) == 0
     return run
+
+
+def _untrained(run, config, *steps):
+    """A run's config and the steps of its checkpoints: the config of a branch needs no more."""
+    for step in steps:
+        (run / "checkpoints" / str(step)).mkdir(parents=True)
+    plain = Recipe.from_config(config).plain
+    (run / "config.json").write_text(json.dumps(plain))
+    return run
+
+
+@pytest.fixture
+def constant(tiny_corpus, tmp_path_factory):
+    """The files of a run with a constant rate."""
+    return _untrained(
+        tmp_path_factory.mktemp("constant") / "run", _config(tiny_corpus), 4, 6, 8, 12
+    )
+
+
+@pytest.fixture
+def whole(tiny_corpus, tmp_path_factory):
+    """The files of a run whose own decay begins after step 8."""
+    config = _config(tiny_corpus, 11, decay_steps=3)
+    return _untrained(tmp_path_factory.mktemp("whole") / "run", config, 11)
 
 
 def _files(folder):
@@ -60,11 +84,11 @@ def _files(folder):
 
 @pytest.mark.slow
 def test_the_rate_falls_as_if_it_had_from_the_start(
-    constant, whole, tiny_corpus, tmp_path, monkeypatch, capsys
+    trained_constant, trained_whole, tiny_corpus, tmp_path, monkeypatch, capsys
 ):
     """Stopped by a signal and without the other run, the branch goes on to the same end."""
-    before = _files(constant)
-    config = _config(tiny_corpus, decay_steps=3, decay_from=f"{constant}@8")
+    before = _files(trained_constant)
+    config = _config(tiny_corpus, decay_steps=3, decay_from=f"{trained_constant}@8")
     branch, real = tmp_path / "branch", Journal.write
 
     def write(journal, at, split, metrics):
@@ -78,17 +102,17 @@ def test_the_rate_falls_as_if_it_had_from_the_start(
     assert "going on from step 8" in capsys.readouterr().out
     stopped = load_run(branch).step
     assert 9 <= stopped < 11
-    assert _files(constant) == before
-    moved = constant.rename(constant.parent / "elsewhere")
+    assert _files(trained_constant) == before
+    moved = trained_constant.rename(trained_constant.parent / "elsewhere")
     try:
-        config["decay_from"] = str(constant)  # its first checkpoint is known
+        config["decay_from"] = str(trained_constant)  # its first checkpoint is known
         assert pretrain.run(config, str(branch)) == 0
     finally:
-        moved.rename(constant)
+        moved.rename(trained_constant)
     assert f"going on from step {stopped}" in capsys.readouterr().out
     rows = metrics_of(branch)
-    assert rows == metrics_of(whole)
-    params = [jax.device_get(load_run(run).params) for run in (branch, whole)]
+    assert rows == metrics_of(trained_whole)
+    params = [jax.device_get(load_run(run).params) for run in (branch, trained_whole)]
     jax.tree.map(np.testing.assert_array_equal, *params)
     rates = {row["step"]: row["learning_rate"] for row in rows if row["split"] == "train"}
     assert rates[6] == rates[9] == np.float32(0.01)
@@ -180,14 +204,14 @@ def test_a_folder_that_holds_another_run(constant, whole, tiny_corpus, tmp_path)
 
 
 @pytest.mark.slow
-def test_the_average_is_what_is_evaluated_and_opened(whole):
+def test_the_average_is_what_is_evaluated_and_opened(trained_whole):
     """The figures of the run and of launch/evaluate.py are those of the averaged weights."""
-    loaded = load_run(whole)
-    checkpoints = Checkpoints(whole / "checkpoints", keep=1, read_only=True)
+    loaded = load_run(trained_whole)
+    checkpoints = Checkpoints(trained_whole / "checkpoints", keep=1, read_only=True)
     parts, _ = checkpoints.restore({"params": loaded.params})
     both = jax.device_get((loaded.params, parts["params"]))
     apart = jax.tree.map(lambda a, p: np.abs(a - p).max(), *both)
     assert max(jax.tree.leaves(apart)) > 1e-3
-    last = metrics_of(whole)[-1]
-    figures = evaluate.run(str(whole), None, batches=2)["64"]
+    last = metrics_of(trained_whole)[-1]
+    figures = evaluate.run(str(trained_whole), None, batches=2)["64"]
     assert_close(figures, {name: last[name] for name in figures})

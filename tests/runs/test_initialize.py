@@ -15,7 +15,6 @@ from bertjax.runs import initialize
 from bertjax.runs.initialize import with_sizes_of
 from bertjax.runs.source import open_model
 from tests.helpers.closeness import assert_close
-from tests.helpers.slow_cases import others_slow
 from tests.helpers.small_models import CLASSES, KINDS, SPEC, small_model
 from tests.helpers.tiny_run import metrics_of, tiny_config, write_text
 
@@ -141,16 +140,14 @@ def test_another_vocabulary(tiny_run, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "asked, exchange, storage",
-    others_slow(
-        [
-            (dict(extend_vocabulary=9), False, _STACKED),
-            (dict(extend_vocabulary=9), False, {}),
-            (dict(learn_vocabulary=120), True, {}),
-        ],
+    [
         (dict(extend_vocabulary=9), False, _STACKED),
-    ),
+        (dict(extend_vocabulary=9), False, {}),
+        (dict(learn_vocabulary=120), True, {}),
+    ],
 )
 def test_weights_in_another_vocabulary(
     tiny_run, exported, tmp_path, capsys, asked, exchange, storage

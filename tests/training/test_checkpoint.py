@@ -17,6 +17,7 @@ from bertjax.base.errors import InputError
 from bertjax.training import checkpoint
 from bertjax.training.checkpoint import Checkpoints, newest_metadata
 from bertjax.training.state import Average, TrainState
+from tests.helpers.slow_cases import others_slow
 from tests.training import toy
 
 
@@ -240,7 +241,7 @@ def test_a_damaged_checkpoint_is_passed_over(saved, copy, caplog, part, damage):
 
 
 @_orbax_leaves_readers_behind
-@pytest.mark.parametrize("damage", [_remove, _truncate, _flip])
+@pytest.mark.parametrize("damage", others_slow([_remove, _truncate, _flip], _flip))
 def test_whatever_is_damaged_what_is_restored_was_saved(saved, copy, tmp_path, damage):
     """After damage to each file in turn, the newest or the previous checkpoint is restored."""
     folder, states = saved

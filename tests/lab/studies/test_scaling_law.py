@@ -3,10 +3,20 @@
 import numpy as np
 import pytest
 
+from bertjax.lab.studies import scaling_law
 from bertjax.lab.studies.ladder import Lead, budgets, described, law_of, lead
 from bertjax.lab.studies.scaling_law import Law, Run, best_size, fit, resampled
 
 LAW = Law(np.log(1.7), np.log(406.0), np.log(411.0), 0.34, 0.28)  # that of arXiv 2203.15556
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_starts():
+    """Four starts of 27, because each takes a third of a second; two end at a worse law."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scaling_law, "_EXPONENTS", (0.2, 1.0))
+        patch.setattr(scaling_law, "_LEAST", (1.5,))
+        yield
 
 
 def made(law=LAW, noise=0.0, seed=0, sizes=(1e5, 3e5, 1e6, 4e6), flops=(1e15, 3e15, 9e15)):

@@ -68,8 +68,8 @@ def _compare(qkv, mask, pattern, drop=None, by=None):
         [
             (256, 4, 64, False, Pattern(), 0.1, False, 32),
             (256, 1, 128, True, Pattern(), 0.1, True, 16),
-            (384, 4, 32, True, Pattern(window=64), 0.0, True, 32),
-            (640, 2, 64, True, Pattern(window=3), 0.2, False, 32),
+            (384, 4, 32, True, Pattern(window=64), 0.0, False, 32),
+            (640, 2, 64, True, Pattern(window=3), 0.2, True, 32),
             (896, 1, 128, False, Pattern(window=200), 0.0, False, 32),  # 640 keys for 128 queries
             (256, 2, 64, False, Pattern(causal=True), 0.1, True, 32),
             (300, 3, 64, True, Pattern(), 0.1, True, 16),  # padded to 384 positions and 4 heads
@@ -78,8 +78,7 @@ def _compare(qkv, mask, pattern, drop=None, by=None):
             (1536, 1, 128, True, Pattern(window=500), 0.0, True, 32),
         ],
         (256, 4, 64, False, Pattern(), 0.1, False, 32),
-        (384, 4, 32, True, Pattern(window=64), 0.0, True, 32),
-        (1536, 2, 64, True, Pattern(causal=True), 0.0, False, 32),
+        (640, 2, 64, True, Pattern(window=3), 0.2, True, 32),
     ),
 )
 def test_values_and_gradients(length, heads, width, packed, pattern, rate, turned, bits):

@@ -182,6 +182,7 @@ def test_gathering_small_shares_together_changes_nothing(monkeypatch):
         np.testing.assert_array_equal(params[path], leaf, err_msg=path)
 
 
+@pytest.mark.slow
 def test_dropout_is_at_work(one_device):
     """Otherwise the equality above would not test dropout; only its seed differs here."""
     one, other = one_device(_spec(False), 1)[0], one_device(_spec(False), 1, OPTIMIZER, 0.0, 4)[0]
