@@ -60,8 +60,8 @@ def draw(
         plot = figure.subplots()
         for curve in curves:
             marker = "." if len(curve.steps) <= 50 else None  # more would hide the line
-            how = dict(yerr=curve.deviations, capsize=3, marker=marker, label=curve.name)
-            plot.errorbar(curve.steps, curve.values, **how)
+            line = curve.steps, curve.values, curve.deviations
+            plot.errorbar(*line, capsize=3, marker=marker, label=curve.name)
         last = max((curve.steps.max(initial=0.0) for curve in curves), default=1.0)
         for level in levels:  # an errorbar too, so that the legend keeps their order
             plot.errorbar([level.begin, last], [level.value] * 2, ls="--", lw=1, label=level.name)
