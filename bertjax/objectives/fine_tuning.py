@@ -1,58 +1,109 @@
-"""The base class of the objectives of fine-tuning (section 4)."""
+"""The objective of fine-tuning: one task or several, and weighted losses beside theirs."""
 
 import dataclasses
-from typing import ClassVar
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import jax
-import jax.numpy as jnp
 
 from bertjax.base.fields import Field
-from bertjax.training.model import Arrays
-from bertjax.training.objective import LossWeights, Objective
+from bertjax.objectives.task_losses import BESIDE, TASK_LOSSES, Settings, TaskLoss
+from bertjax.training.model import Arrays, Model, Params
+from bertjax.training.objective import LossWeights, Objective, Rngs
 
-IS_REAL = {"is_real_example": Field("B", "float32")}  # 0 on rows that fill up a batch
+
+def array_name(task: str, name: str) -> str:
+    """The name of an array in a batch of a task: "TASK/NAME", or "NAME" if the task is ""."""
+    return f"{task}/{name}" if task else name
 
 
 @dataclasses.dataclass(frozen=True)
 class TaskObjective(Objective):
-    """An objective with the labels of a task; a batch without labels is for prediction.
+    """The loss of a task; `name` is a key of `bertjax.objectives.task_losses.TASK_LOSSES`."""
 
-    Its loss is "task_loss". All but a regression also have the metric "accuracy". Its fields are
-    what `bertjax.tasks.task.Task.objective_settings` may set.
+    name: str
+    settings: Settings = Settings()
 
-    Attributes:
-      kind: the model that learns it: one of `bertjax.models.encoders.kinds`.
-      of_tokens: whether the outputs have a place for each token of a sequence.
-      has_classes: whether the output layer has a row for each class.
-    """
-
-    kind: ClassVar[str]
     loss_weights = {"task_loss": 1.0}
-    of_tokens: ClassVar[bool] = False
-    has_classes: ClassVar[bool] = True
+
+    @property
+    def row(self) -> TaskLoss:
+        """Its row in the table."""
+        return TASK_LOSSES[self.name]
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        """Also the soft labels, if they have a share."""
+        return {**self.row.fields, **(self.row.soft if self.settings.soft_share else {})}
 
     def weights(self, batch: Arrays) -> dict[str, LossWeights]:
-        """1 on each example."""
-        return {"task_loss": batch["is_real_example"]}
+        """Those of its row."""
+        return self.row.loss.weights(batch, self.settings)
+
+    def values(self, outputs: Arrays, batch: Arrays) -> dict[str, dict[str, jax.Array]]:
+        """Those of its row."""
+        return self.row.loss.values(outputs, batch, self.settings)
 
 
 @dataclasses.dataclass(frozen=True)
-class WeightedObjective(TaskObjective):
-    """An objective whose losses are the cross-entropies of classes, some of which may be rare.
+class FineTuning(Objective):
+    """The loss of the task of a batch, and weighted losses beside it.
+
+    Each batch is of one task (MT-DNN, arXiv 1901.11504, section 3), and so is the part of the model
+    that computes it. With several, all arrays of a batch, and the metrics, have the name of its
+    task, so that it is known when a program is compiled. The output layers of the other tasks have
+    a gradient of 0 in that update.
 
     Attributes:
-      class_weights: how much each of C classes counts; (): all count the same.
-      focal_gamma: the focal loss (Lin et al. 2017, arXiv 1708.02002, equation 4) multiplies each
-        cross-entropy by (1 - p)^focal_gamma, where p is the probability of the right answer. 0:
-        the cross-entropy itself.
+      tasks: the name of a task, without "/" -> what is learned from it; a single one is "".
+      beside: a key of `bertjax.objectives.task_losses.BESIDE` -> the weight of that loss; GPT's is
+        0.5 of "lm_loss" (Radford et al., 2018, section 3.2).
     """
 
-    class_weights: tuple[float, ...] = ()
-    focal_gamma: float = 0.0
+    tasks: Mapping[str, TaskObjective]
+    beside: Mapping[str, float] = MappingProxyType({})
 
-    def focal(self, losses: jax.Array) -> jax.Array:
-        """The focal losses of cross-entropies, which are -log p."""
-        if not self.focal_gamma:
-            return losses
-        wrong = jnp.maximum(-jnp.expm1(-losses), jnp.finfo(losses.dtype).tiny)  # 1 - p
-        return wrong**self.focal_gamma * losses
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        """The arrays of the batches of every task."""
+        return {
+            array_name(task, name): field
+            for task, objective in self.tasks.items()
+            for name, field in objective.fields.items()
+        }
+
+    @property
+    def loss_weights(self) -> Mapping[str, float]:
+        return {"task_loss": 1.0, **self.beside}
+
+    def outputs(self, model: Model, params: Params, batch: Arrays, rngs: Rngs) -> Arrays:
+        """The outputs of the task's part of the model."""
+        task, own = self._opened(batch)
+        return model(params, own, rngs.dropout(), task)
+
+    def weights(self, batch: Arrays) -> dict[str, LossWeights]:
+        """Those of the batch's task, and of the losses beside it."""
+        task, own = self._opened(batch)
+        weights = self.tasks[task].weights(own)
+        for name in self.beside:
+            weights |= BESIDE[name].weights(own, self.tasks[task].settings)
+        return weights
+
+    def values(self, outputs: Arrays, batch: Arrays) -> dict[str, dict[str, jax.Array]]:
+        """The loss of one of several tasks is there once for all, and once with its name."""
+        task, own = self._opened(batch)
+        values = self.tasks[task].values(outputs, own)
+        if task:
+            named = values["task_loss"]
+            of_task = {array_name(task, name): value for name, value in named.items()}
+            values = {"task_loss": {"task_loss": named["task_loss"], **of_task}}
+        for name in self.beside:
+            values |= BESIDE[name].values(outputs, own, self.tasks[task].settings)
+        return values
+
+    def _opened(self, batch: Arrays) -> tuple[str, Arrays]:
+        """The task of a batch, and the batch's arrays by the names that the task knows."""
+        if "" in self.tasks:
+            return "", batch
+        (task,) = {name.partition("/")[0] for name in batch}
+        return task, {name.partition("/")[2]: array for name, array in batch.items()}

@@ -27,6 +27,7 @@ class PretrainingObjective(Objective):
     """An objective of pre-training.
 
     Attributes:
+      name: its name in the registry.
       layouts: the layouts of text that its field `text` chooses from; {} without such a field.
       causal: whether a token sees only those before it.
       headline: the metric by which a run is judged (`bertjax.training.verdict`): a loss in nats.
@@ -41,6 +42,7 @@ class PretrainingObjective(Objective):
     """
 
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field]]
+    name: ClassVar[str]
     layouts: ClassVar[Mapping[str, TextLayout]] = {}
     causal: ClassVar[bool] = False
     headline: ClassVar[str] = "loss"

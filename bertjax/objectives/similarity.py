@@ -22,8 +22,8 @@ from bertjax.models.heads.architectures import text_inputs
 from bertjax.models.heads.embedding import COUNTED, Embedding, VectorModel, as_vectors
 from bertjax.models.heads.tasks import SequenceClassifier
 from bertjax.models.layers.similarity import SIMILARITIES, Vectors, normalized
-from bertjax.objectives.fine_tuning import IS_REAL
 from bertjax.objectives.similarity_losses import SimilarityLoss
+from bertjax.objectives.task_losses import IS_REAL
 from bertjax.training.model import Arrays, Model, Params
 from bertjax.training.objective import LossWeights, Objective, Rngs
 from bertjax.training.step import join_rows, split_rows
@@ -53,7 +53,6 @@ class SimilarityObjective(Objective):
         (arXiv 2004.05665).
     """
 
-    name = "similarity"
     whole_batch = True
     fields = {
         **_KEYS,
@@ -169,7 +168,6 @@ def _flops(vectors: jax.Array, batch: Arrays) -> jax.Array:
 class RerankingObjective(Objective):
     """Scores of pairs, each read as one sequence; a loss compares them, as with similarities."""
 
-    name = "reranking"
     whole_batch = True
     loss_weights = {"task_loss": 1.0}
     fields = {**_KEYS, **{name: Field("BCS", field.dtype) for name, field in TEXT.items()}}

@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from bertjax.base import figures
 from bertjax.base.checks import check_output, check_range
 from bertjax.base.errors import InputError
+from bertjax.base.figures import Curve, Level
 from bertjax.base.files import write_json
 from bertjax.inference.features.compute import Extractor, Options
 from bertjax.inference.features.texts import WORDS
 from bertjax.interop.pretrained import Pretrained
-from bertjax.lab.probes.picture import draw_layers, draw_trees
+from bertjax.lab.probes.picture import draw_trees
 from bertjax.lab.probes.probe import DEPTH, DISTANCE, Words, predictions, train
 from bertjax.lab.probes.scores import (
     edges_of,
@@ -189,12 +191,14 @@ def _draw(
     trees: Sequence[Tree],
     distances: Sequence[np.ndarray],
 ) -> None:
-    curves = {
-        f"rank {rank}": [result[f"layer {layer}, rank {rank}"]["UUAS"] for layer in layers]
+    uuas = {name: each["UUAS"] for name, each in result.items()}
+    curves = [
+        Curve.of(f"rank {rank}", [(n, uuas[f"layer {n}, rank {rank}"]) for n in layers])
         for rank in ranks
-    }
-    lines = {name: each["UUAS"] for name, each in result.items() if not name.startswith("layer ")}
-    draw_layers(curves, lines, layers, stem.with_name(f"{stem.name}-layers.png"))
+    ]
+    levels = [Level(name, x) for name, x in uuas.items() if not name.startswith("layer ")]
+    axes = dict(xlabel="layer (0: embeddings)", ylabel="UUAS (%)")
+    figures.draw(stem.with_name(f"{stem.name}-layers.png"), curves, levels, **axes)
     usual = [number for number, tree in enumerate(trees) if 6 <= len(tree.words) <= 14][:_SHOWN]
     chosen = usual or [0]
     draw_trees(

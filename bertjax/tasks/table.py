@@ -32,10 +32,9 @@ class Table(Columns, Task):
         the weight rows / (classes * its rows), as of `sklearn.utils.compute_class_weight`; in
         "multi_label" its labels have the weight (rows without it) / (rows with it).
       focal_gamma: of the focal loss, in which what is learned already counts less; 2 is usual; 0:
-        the usual loss. See `bertjax.objectives.fine_tuning.WeightedObjective`.
+        the usual loss. See `bertjax.objectives.task_losses.Settings`.
       soft_share: the share of the soft labels in the loss; that of `label` is the rest.
-      temperature: of the soft labels of classes: see
-        `bertjax.objectives.classification.ClassificationObjective`.
+      temperature: of the soft labels of classes: see `bertjax.objectives.task_losses.Settings`.
     """
 
     train: str = ""

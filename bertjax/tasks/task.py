@@ -22,7 +22,7 @@ class Family(Protocol):
     """The form of examples and predictions, which all data sets of one kind share.
 
     Attributes:
-      objective: what is learned, a key of `bertjax.objectives.registry.TASK_OBJECTIVES`.
+      objective: what is learned, a key of `bertjax.objectives.task_losses.TASK_LOSSES`.
       fields: the keys of the JSON object that `parse` reads.
     """
 
@@ -77,7 +77,7 @@ class Task(abc.ABC):
 
     @property
     def objective_settings(self) -> Mapping[str, Any]:
-        """Values of fields of the family's objective; the others keep their defaults."""
+        """Values of `bertjax.objectives.task_losses.Settings`; the others keep their defaults."""
         return {}
 
     @property

@@ -11,6 +11,7 @@ from typing import Any
 from bertjax.base import figures
 from bertjax.base.cloud_storage import in_bucket, path_of
 from bertjax.base.errors import InputError
+from bertjax.base.figures import Curve, Level
 from bertjax.base.files import atomic_write, check_folder_name, named, to_disk
 from bertjax.base.validation import converted, parsed, record
 from bertjax.training.trackers import Tracker
@@ -144,17 +145,17 @@ class Journal:
 
     def draw(self) -> None:
         """Draws loss.png: the loss on training batches and on held-out text, over steps."""
-        with figures.png(self._local / "loss.png", figsize=(8, 5)) as figure:
-            plot = figure.subplots()
-            for split, style in ((TRAIN, dict(lw=1, alpha=0.6)), (HELDOUT, dict(lw=2, marker="."))):
-                rows = [row for row in self._rows if row["split"] == split]
-                steps, losses = [r["step"] for r in rows], [r["loss"] for r in rows]
-                plot.plot(steps, losses, label=split, **style)
-            if self._health:
-                _draw_headline(plot, rows, self._health)
-            plot.set(xlabel="step", ylabel="loss (nats)", title=self._folder.resolve().name)
-            plot.grid(alpha=0.3)
-            plot.legend()
+        train, held_out = ([r for r in self._rows if r["split"] == s] for s in (TRAIN, HELDOUT))
+        curves, levels = [_curve(TRAIN, train, "loss"), _curve(HELDOUT, held_out, "loss")], []
+        if self._health:
+            name, baseline = self._health.objective.headline, self._health.unigram_baseline
+            judged = [row for row in held_out if name in row]
+            if any(row[name] != row["loss"] for row in judged):
+                curves.append(_curve(f"{HELDOUT} {name}", judged, name))
+            if judged and baseline is not None:
+                levels.append(Level(f"unigram baseline of {name}", baseline))
+        axes = dict(xlabel="step", ylabel="loss (nats)", title=self._folder.resolve().name)
+        figures.draw(self._local / "loss.png", curves, levels, **axes)
         self._drawn = len(self._rows)
 
     def close(self) -> None:
@@ -170,15 +171,8 @@ class Journal:
             self._temporary.cleanup()
 
 
-def _draw_headline(plot: Any, rows: list[dict[str, Any]], health: Health) -> None:
-    """Draws the headline of held-out `rows` if it is not the loss, and its unigram baseline."""
-    name, baseline = health.objective.headline, health.unigram_baseline
-    rows = [row for row in rows if name in row]
-    steps, losses = [row["step"] for row in rows], [row[name] for row in rows]
-    if losses != [row["loss"] for row in rows]:
-        plot.plot(steps, losses, label=f"heldout {name}", lw=2, ls="--", color="tab:green")
-    if losses and baseline is not None:
-        plot.axhline(baseline, label=f"unigram baseline of {name}", color="gray", lw=1, ls=":")
+def _curve(label: str, rows: list[dict[str, Any]], name: str) -> Curve:
+    return Curve.of(label, [(row["step"], row[name]) for row in rows])
 
 
 def read_metrics(folder: str | os.PathLike) -> list[dict[str, Any]]:

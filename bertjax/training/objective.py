@@ -40,13 +40,11 @@ class Objective(abc.ABC):
     and `counts` use the same values and weights, so that they agree.
 
     Attributes:
-      name: its name in the registry.
       whole_batch: whether its losses compare the rows of a batch with each other, so that the batch
         cannot be taken in microbatches.
       columns: the metrics that evaluation shows, in order.
     """
 
-    name: ClassVar[str]
     whole_batch: ClassVar[bool] = False
     columns: ClassVar[tuple[str, ...]] = ()
 

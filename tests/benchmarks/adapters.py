@@ -28,7 +28,7 @@ import jax
 
 from bertjax.base.files import write_json
 from bertjax.interop.peft import ADAPTER_FOLDER, ADAPTER_WEIGHTS
-from bertjax.objectives.registry import TASK_OBJECTIVES
+from bertjax.objectives.fine_tuning import TaskObjective
 from bertjax.runs.fine_tuning.model import encoder_with_head
 from bertjax.runs.fine_tuning.recipe import TaskRecipe
 from bertjax.runs.initialize import learned_branches
@@ -71,7 +71,7 @@ def costs(config: Any) -> dict[str, Any]:
     branches = learned_branches({"": given})
     whole = encoder_with_head(family, recipe.spec(given))
     model = with_subset(whole, recipe.adapter, recipe.frozen, branches)
-    objective, optimizer = TASK_OBJECTIVES[family.objective], make_optimizer(recipe.optimizer)
+    objective, optimizer = TaskObjective(family.objective), make_optimizer(recipe.optimizer)
     experiment = Experiment(model, objective, optimizer, data_parallel(jax.devices()[:1]))
     shapes = objective.shapes(B=32, S=32, C=len(family.classes))
     with jax.default_device(jax.devices()[0]):

@@ -304,19 +304,15 @@ def draw(report: dict[str, Any], path: Path) -> None:
     """Draws the losses of the runs over the minutes that they take."""
     from bertjax.base import figures
 
-    with figures.png(path, figsize=(7, 4)) as figure:
-        axes = figure.subplots()
-        for way, each in report["ways"].items():
-            if curve := each.get("curve"):
-                start, step = each["start_seconds"], each["seconds_a_step"]
-                minutes = [(start + int(steps) * step) / 60 for steps in curve]
-                axes.plot(minutes, list(curve.values()), marker="o", label=tables.MINUTES_WAYS[way])
-        axes.axhline(report["baseline"], color="gray", linestyle="--", label="unigram baseline")
-        axes.set(
-            xlabel="minutes of two cores", ylabel="held-out masked-LM loss, nats", xlim=(0, None)
-        )
-        axes.grid(alpha=0.3)
-        axes.legend()
+    curves = []
+    for way, each in report["ways"].items():
+        if curve := each.get("curve"):
+            start, step = each["start_seconds"], each["seconds_a_step"]
+            points = [((start + int(steps) * step) / 60, loss) for steps, loss in curve.items()]
+            curves.append(figures.Curve.of(tables.MINUTES_WAYS[way], points))
+    baseline = figures.Level("unigram baseline", report["baseline"])
+    axes = dict(xlabel="minutes of two cores", ylabel="held-out masked-LM loss, nats")
+    figures.draw(path, curves, [baseline], **axes, xlim=(0, None))
 
 
 def main() -> None:

@@ -44,7 +44,7 @@ import numpy as np
 
 from bertjax.base.files import write_json
 from bertjax.config import finetune_config
-from bertjax.objectives.registry import TASK_OBJECTIVES
+from bertjax.objectives.task_losses import TASK_LOSSES
 from bertjax.tasks import official_files
 from bertjax.tasks.encoded import IGNORED, Encoded
 from bertjax.tasks.glue import SETS
@@ -205,7 +205,7 @@ def transformers_seed(config: Any, seed: int) -> Result:
 
     torch.manual_seed(seed)
     switches = {name: recipe.model[name] for name in recipe.model if name.endswith("dropout_prob")}
-    if TASK_OBJECTIVES[family.objective].has_classes:
+    if TASK_LOSSES[family.objective].has_classes:
         switches["num_labels"] = len(family.classes) or 1
     if family.objective == "multi_label_classification":
         switches["problem_type"] = family.objective
@@ -228,7 +228,7 @@ def transformers_seed(config: Any, seed: int) -> Result:
         """Makes a batch that is padded to its longest example."""
         shape = len(members), int(encoded.lengths[members].max())
         arrays = encoded.batch(
-            TASK_OBJECTIVES[family.objective].fields, members, *shape, given.tokenizer.pad_id
+            TASK_LOSSES[family.objective].fields, members, *shape, given.tokenizer.pad_id
         )
         tensors = {ARGUMENTS[k]: torch.from_numpy(arrays[k]) for k in arrays if k in ARGUMENTS}
         tensors = {k: v if v.is_floating_point() else v.long() for k, v in tensors.items()}
@@ -249,7 +249,7 @@ def transformers_seed(config: Any, seed: int) -> Result:
     @torch.inference_mode()
     def predict(encoded: Encoded) -> Outputs:
         model.eval()
-        of_tokens = TASK_OBJECTIVES[family.objective].of_tokens
+        of_tokens = TASK_LOSSES[family.objective].of_tokens
         lengths = encoded.lengths
         order = np.argsort(-lengths, kind="stable")
         results = {name: [None] * len(order) for name in OUTPUTS}

@@ -14,7 +14,7 @@ from bertjax.interop import transformers_check
 from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
 from bertjax.interop.peft import ADAPTER_CONFIG, read_peft, write_peft
 from bertjax.models.encoders.presets import BertSpec, Gpt2Spec, ModernBertSpec
-from bertjax.objectives.classification import SEQUENCE_CLASSIFICATION
+from bertjax.objectives.fine_tuning import TaskObjective
 from bertjax.runs.initialize import learned_branches, low_rank
 from bertjax.training.model import Model, merged
 from bertjax.training.optimizers.optimizer import make_optimizer
@@ -128,7 +128,8 @@ def test_the_updates_are_those_of_peft(vocabulary, tmp_path):
     adam = torch.optim.Adam(trained, lr=RATE, eps=1e-4)
     spec = OptimizerSpec(epsilon=1e-4, weight_decay=0.0, clip_norm=1e9)
     optimizer = make_optimizer(spec)
-    how = dict(model=ours.model, objective=SEQUENCE_CLASSIFICATION, optimizer=optimizer)
+    objective = TaskObjective("sequence_classification")
+    how = dict(model=ours.model, objective=objective, optimizer=optimizer)
     step = jax.jit(partial(train_step, **how, accumulate=1))
     state = TrainState(np.int32(0), ours.trained, optimizer.init(ours.trained))
     losses = []

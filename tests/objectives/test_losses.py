@@ -13,20 +13,10 @@ from bertjax.base.fields import TEXT
 from bertjax.interop.hugging_face import write_hugging_face
 from bertjax.interop.published.registry import PUBLISHED
 from bertjax.models.encoders.presets import BertSpec
-from bertjax.objectives.classification import (
-    MULTIPLE_CHOICE,
-    TAG_SEQUENCE,
-    TOKEN_CLASSIFICATION,
-)
-from bertjax.objectives.fine_tuning import WeightedObjective
+from bertjax.objectives.fine_tuning import FineTuning, TaskObjective
 from bertjax.objectives.left_to_right import LeftToRight
 from bertjax.objectives.masked_lm import MaskedLM, MaskedLMNextSentence
-from bertjax.objectives.multi_label import MULTI_LABEL
-from bertjax.objectives.multi_task import MultiTask
-from bertjax.objectives.question_answering import QUESTION_ANSWERING
-from bertjax.objectives.registry import TASK_OBJECTIVES
-from bertjax.objectives.regression import REGRESSION
-from bertjax.objectives.with_penalty import WithPenalty
+from bertjax.objectives.task_losses import TASK_LOSSES, Settings
 from bertjax.tasks.encoded import IGNORED
 from bertjax.training.objective import Objective, Rngs
 from bertjax.training.state import TrainState
@@ -34,6 +24,8 @@ from bertjax.training.step import means, train_step
 from tests.helpers.closeness import assert_close, rounding
 from tests.helpers.sums import sums_of
 
+REGRESSION, TOKEN_CLASSIFICATION = map(TaskObjective, ("regression", "token_classification"))
+QUESTION_ANSWERING = TaskObjective("question_answering")
 BOTH, MLM, LTR = MaskedLMNextSentence(), MaskedLM(), LeftToRight()
 
 
@@ -211,17 +203,19 @@ def test_a_head_with_one_answer_gives_a_warning(share, warning):
 
 ROWS, TOKENS, CLASSES = 5, 7, 3
 WEIGHTS = (0.25, 3.0, 1.5)  # of the classes
-WEIGHTED = {
-    name: dataclasses.replace(objective, class_weights=WEIGHTS)
-    for name, objective in TASK_OBJECTIVES.items()
-    if isinstance(objective, WeightedObjective)
-}
+WEIGHTED = (
+    *("sequence_classification", "answer_network", "multiple_choice", "token_classification"),
+    "multi_label_classification",
+)
 CASES = {
-    **TASK_OBJECTIVES,
-    **{f"weighted {name}": objective for name, objective in WEIGHTED.items()},
+    **{name: TaskObjective(name) for name in TASK_LOSSES},
     **{
-        f"focal {name}": dataclasses.replace(objective, focal_gamma=1.7)
-        for name, objective in WEIGHTED.items()
+        f"{setting} {name}": TaskObjective(name, settings)
+        for setting, settings in (
+            ("weighted", Settings(class_weights=WEIGHTS)),
+            ("focal", Settings(class_weights=WEIGHTS, focal_gamma=1.7)),
+        )
+        for name in WEIGHTED
     },
 }
 of_cases = pytest.mark.parametrize("objective", CASES.values(), ids=list(CASES))
@@ -241,14 +235,14 @@ def _task(objective: Objective, seed: int = 5):
         "is_real_example": np.array([1, 1, 1, 1, 0], np.float32),
     }
     labels = rng.integers(0, CLASSES, ROWS).astype(np.int32)
-    if objective.name == MULTI_LABEL.name:
+    if objective.name == "multi_label_classification":
         logits = normal(ROWS, CLASSES)
         targets = rng.random((ROWS, CLASSES)) < 0.4
         targets[1] = logits[1] > 0  # at least one is right
         return {"logits": logits}, batch | {"targets": targets.astype(np.float32)}
-    if objective == REGRESSION:
+    if objective.name == "regression":
         return {"logits": normal(ROWS, 1)}, batch | {"targets": normal(ROWS)}
-    if objective == QUESTION_ANSWERING:
+    if objective.name == "question_answering":
         outputs = {"start": normal(ROWS, TOKENS), "end": normal(ROWS, TOKENS)}
         positions = {
             f"{side}_positions": (rng.integers(0, 100, ROWS) % lengths).astype(np.int32)
@@ -258,11 +252,11 @@ def _task(objective: Objective, seed: int = 5):
             best = np.where(there, outputs[side], -np.inf).argmax(-1)
             positions[f"{side}_positions"][0] = best[0]
         return outputs, batch | positions
-    if objective.name == TOKEN_CLASSIFICATION.name:
+    if objective.name == "token_classification":
         classified = there & (rng.random(there.shape) < 0.6)
         labels = np.where(classified, rng.integers(0, CLASSES, there.shape), -1).astype(np.int32)
         return {"logits": normal(ROWS, TOKENS, CLASSES)}, batch | {"label_ids": labels}
-    if objective == TAG_SEQUENCE:
+    if objective.name == "tag_sequence":
         labels = rng.integers(0, CLASSES, there.shape).astype(np.int32)
         path = np.where(rng.random(there.shape) < 0.7, labels, 0).astype(np.float32)
         outputs = {"path": path, "log_likelihood": -np.abs(normal(ROWS))}
@@ -273,10 +267,10 @@ def _task(objective: Objective, seed: int = 5):
 def _task_by_hand(objective: Objective, outputs, batch) -> dict[str, tuple[float, float]]:
     """The sums and counts, computed for single examples or tokens."""
     real = batch["is_real_example"]
-    if objective == REGRESSION:
+    if objective.name == "regression":
         errors = [(outputs["logits"][i, 0] - batch["targets"][i]) ** 2 for i in range(ROWS)]
         return {"task_loss": (np.dot(errors, real), real.sum())}
-    if objective == QUESTION_ANSWERING:
+    if objective.name == "question_answering":
         loss = correct = 0.0
         for i in np.flatnonzero(real):
             length = batch["input_mask"][i].sum()
@@ -288,20 +282,21 @@ def _task_by_hand(objective: Objective, outputs, batch) -> dict[str, tuple[float
             correct += right
         assert 0 < correct < real.sum()
         return {"task_loss": (loss, real.sum()), "accuracy": (correct, real.sum())}
-    if objective == TAG_SEQUENCE:
+    if objective.name == "tag_sequence":
         words = real[:, None] * (batch["label_ids"] >= 0)
         correct = ((outputs["path"] == batch["label_ids"]) * words).sum()
         assert 0 < correct < words.sum()
         loss = -np.dot(outputs["log_likelihood"], real)
         return {"task_loss": (loss, real.sum()), "accuracy": (correct, words.sum())}
-    of_classes = np.array(objective.class_weights or [1] * CLASSES)
-    if objective.name == MULTI_LABEL.name:
+    gamma = objective.settings.focal_gamma
+    of_classes = np.array(objective.settings.class_weights or [1] * CLASSES)
+    if objective.name == "multi_label_classification":
         loss = correct = 0.0
         for i in np.flatnonzero(real):
             logits, labels = outputs["logits"][i].astype(float), batch["targets"][i] == 1
             p = np.where(labels, 1, -1) * logits
             p = 1 / (1 + np.exp(-p))  # of the right answers
-            losses = -np.where(labels, of_classes, 1) * np.log(p) * (1 - p) ** objective.focal_gamma
+            losses = -np.where(labels, of_classes, 1) * np.log(p) * (1 - p) ** gamma
             loss += losses.mean()
             correct += ((logits > 0) == labels).all()
         assert 0 < correct < real.sum()
@@ -309,7 +304,7 @@ def _task_by_hand(objective: Objective, outputs, batch) -> dict[str, tuple[float
     labels = batch["label_ids"]
     weights = real[:, None] * (labels >= 0) if labels.ndim == 2 else real
     weights = weights * of_classes[labels]
-    loss, correct, count = _by_hand(outputs["logits"], labels, weights, objective.focal_gamma)
+    loss, correct, count = _by_hand(outputs["logits"], labels, weights, gamma)
     assert 0 < correct < count
     return {"task_loss": (loss, count), "accuracy": (correct, count)}
 
@@ -328,7 +323,7 @@ def test_tasks(objective):
 def test_a_task_beside_a_penalty():
     """The penalty counts once for each example, and rows that fill up a batch have none."""
     outputs, batch = _task(REGRESSION)
-    objective, real = WithPenalty(REGRESSION, 0.3), batch["is_real_example"]
+    objective, real = FineTuning({"": REGRESSION}, {"penalty": 0.3}), batch["is_real_example"]
     assert 0 < real.sum() < ROWS
     penalty = np.where(real > 0, np.float32(1.7), 100)
     found = sums_of(objective, outputs | {"penalty": penalty}, batch)
@@ -341,7 +336,7 @@ def test_a_task_beside_a_penalty():
 
 def test_a_batch_of_one_of_several_tasks():
     """Its own part of the model reads it, and drops elements; its loss is that of the task."""
-    objective = MultiTask({"some": TOKEN_CLASSIFICATION, "numbers": REGRESSION})
+    objective = FineTuning({"some": TOKEN_CLASSIFICATION, "numbers": REGRESSION})
     (outputs, own), seen = _task(REGRESSION), []
     batch, key = {f"numbers/{name}": x for name, x in own.items()}, jax.random.key(7)
 
@@ -451,7 +446,7 @@ def test_parts_of_tagged_text_give_the_gradient_of_the_whole(accumulate):
 @pytest.mark.parametrize("name", ["sequence_classification", "multi_label_classification"])
 def test_a_focal_loss_and_its_gradient_are_finite_where_all_is_learned(name, gamma):
     """There the cross-entropy is 0 in float32; what is wrong keeps its whole loss."""
-    objective = dataclasses.replace(TASK_OBJECTIVES[name], focal_gamma=gamma)
+    objective = TaskObjective(name, Settings(focal_gamma=gamma))
     logits = np.array([[200, -200], [-200, 200], [0.1, -0.1]], np.float32)
     labels = {"label_ids": np.zeros(3, int), "targets": np.eye(2, dtype=np.float32)[[0, 0, 0]]}
     batch = labels | {"is_real_example": np.ones(3, np.float32)}
@@ -474,7 +469,7 @@ def test_a_focal_loss_and_its_gradient_are_finite_where_all_is_learned(name, gam
 def test_a_weighted_loss_is_that_of_torch(name):
     import torch
 
-    objective, weights = WEIGHTED[name], torch.tensor(WEIGHTS)
+    objective, weights = CASES[f"weighted {name}"], torch.tensor(WEIGHTS)
     outputs, batch = _task(objective, seed=7)
     batch["is_real_example"] = np.ones(ROWS, np.float32)
     total, count = sums_of(objective, outputs, batch)["task_loss"]
@@ -492,7 +487,11 @@ def test_a_weighted_loss_is_that_of_torch(name):
 @pytest.mark.peers
 @pytest.mark.parametrize(
     "objective",
-    [each for each in TASK_OBJECTIVES.values() if each.kind in PUBLISHED["bert"].classes],
+    [
+        TaskObjective(name)
+        for name, row in TASK_LOSSES.items()
+        if row.kind in PUBLISHED["bert"].classes
+    ],
     ids=lambda objective: objective.name,
 )
 def test_the_loss_is_that_of_transformers(make_pretrained, tmp_path, objective):
@@ -500,12 +499,12 @@ def test_the_loss_is_that_of_transformers(make_pretrained, tmp_path, objective):
     import torch
     import transformers
 
-    model = make_pretrained(PUBLISHED["bert"].classes[objective.kind])
-    kinds = {REGRESSION: "regression", MULTI_LABEL: "multi_label_classification"}
-    kind = kinds.get(objective, "single_label_classification")
+    model = make_pretrained(PUBLISHED["bert"].classes[objective.row.kind])
+    own = ("regression", "multi_label_classification")
+    kind = objective.name if objective.name in own else "single_label_classification"
     if model.class_name == "BertForSequenceClassification":
         model = dataclasses.replace(model, task={"problem_type": kind})
-    if objective == REGRESSION:
+    if objective.name == "regression":
         head = {name: leaf[..., :1] for name, leaf in model.params["classifier"].items()}
         params = {**model.params, "classifier": head}
         model = dataclasses.replace(model, params=params, classes=("LABEL_0",))
@@ -513,12 +512,12 @@ def test_the_loss_is_that_of_transformers(make_pretrained, tmp_path, objective):
     peer = getattr(transformers, model.class_name).from_pretrained(tmp_path)
 
     rng = np.random.default_rng(9)
-    shape = (ROWS, CLASSES, TOKENS) if objective == MULTIPLE_CHOICE else (ROWS, TOKENS)
+    shape = (ROWS, CLASSES, TOKENS) if objective.name == "multiple_choice" else (ROWS, TOKENS)
     _, batch = _task(objective)
     batch["is_real_example"] = np.ones(ROWS, np.float32)
     # transformers counts padding as a possible answer.
     lengths = rng.integers(3, TOKENS + 1, shape[:-1])
-    if objective == QUESTION_ANSWERING:
+    if objective.name == "question_answering":
         lengths[:] = TOKENS
     there = np.arange(TOKENS) < lengths[..., None]
     batch |= {

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
-from bertjax.objectives.registry import TASK_OBJECTIVES
+from bertjax.objectives.fine_tuning import TaskObjective
+from bertjax.objectives.task_losses import Settings
 from bertjax.tasks.table import Table
 from bertjax.tasks.task import TRAIN
 from bertjax.text.tokenizer import Tokenizer
@@ -32,8 +33,7 @@ def _table(folder, rows=ROWS, **fields) -> Table:
 
 def _batch(task, vocabulary, rows=4):
     """The objective of the task, and a batch of its training examples and a row of padding."""
-    objective = TASK_OBJECTIVES[task.family.objective]
-    objective = dataclasses.replace(objective, **task.objective_settings)
+    objective = TaskObjective(task.family.objective, Settings(**task.objective_settings))
     encoded = task.family.encode(task.read(TRAIN), Tokenizer.open(vocabulary), 16, labelled=True)
     return objective, encoded.batch(objective.fields, np.arange(len(encoded)), rows, 8, 0)
 
@@ -81,7 +81,7 @@ def test_the_loss_of_a_regression(tmp_path, vocabulary):
 def test_without_a_teacher_nothing_changes(tmp_path, vocabulary):
     task = dataclasses.replace(_table(tmp_path), soft_label="")
     objective, batch = _batch(task, vocabulary)
-    assert objective == TASK_OBJECTIVES["sequence_classification"]
+    assert objective == TaskObjective("sequence_classification")
     assert task.objective_settings == {} and "soft_labels" not in {**batch, **objective.fields}
 
 

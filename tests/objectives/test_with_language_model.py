@@ -7,8 +7,7 @@ from flax import linen as nn
 
 from bertjax.base.errors import InputError
 from bertjax.models.encoders.presets import Gpt2Spec
-from bertjax.objectives.registry import TASK_OBJECTIVES
-from bertjax.objectives.with_language_model import WithLanguageModel
+from bertjax.objectives.fine_tuning import FineTuning, TaskObjective
 from bertjax.runs.fine_tuning.model import encoder_with_head, predicting_next
 from bertjax.runs.fine_tuning.recipe import TaskRecipe
 from bertjax.tasks.choice import MultipleChoice
@@ -35,7 +34,7 @@ SPEC = Gpt2Spec(
 @pytest.mark.parametrize("family", [Classification(("a", "b", "c")), MultipleChoice(3)])
 def test_both_losses(family):
     plain = encoder_with_head(family, SPEC)
-    model, task = predicting_next(plain), TASK_OBJECTIVES[family.objective]
+    model, task = predicting_next(plain), TaskObjective(family.objective)
     params = nn.unbox(jax.jit(model.init)(jax.random.key(0)))
     rng = np.random.default_rng(2)
     choices = (3,) if isinstance(family, MultipleChoice) else ()
@@ -47,7 +46,8 @@ def test_both_losses(family):
         "is_real_example": np.array([1, 1, 0, 1], np.float32),
         "label_ids": np.array([0, 2, 1, 1]),
     }
-    objective, rngs = WithLanguageModel(task, 0.5), Rngs(jax.random.key(1), deterministic=True)
+    objective = FineTuning({"": task}, {"lm_loss": 0.5})
+    rngs = Rngs(jax.random.key(1), deterministic=True)
     sums, _ = jax.jit(lambda p, b: objective.sums(model, p, b, rngs))(params, batch)
     of_task, _ = jax.jit(lambda p, b: task.sums(plain, p, b, rngs))(params, batch)
     for name, pair in of_task.items():

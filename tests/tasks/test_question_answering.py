@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
-from bertjax.objectives.question_answering import QUESTION_ANSWERING
+from bertjax.objectives.task_losses import TASK_LOSSES
 from bertjax.tasks.question_answering import (
     Answer,
     Question,
@@ -104,7 +104,9 @@ def test_windows_and_their_labels(tokenizer):
     cut = family.encode([question("Abc?", "de f g hi.", "e f g h")], tokenizer, 9, labelled=True)
     assert labels(cut) == [(0, 0)] * 3
 
-    batch = encoded.batch(QUESTION_ANSWERING.fields, np.array([1, 3]), 3, 9, tokenizer.pad_id)
+    batch = encoded.batch(
+        TASK_LOSSES["question_answering"].fields, np.array([1, 3]), 3, 9, tokenizer.pad_id
+    )
     assert batch["start_positions"].tolist() == [4, 4, 0]
     assert batch["end_positions"].tolist() == [5, 4, 0]
     assert batch["token_type_ids"].tolist() == [
@@ -415,7 +417,7 @@ def test_bad_lines(line, message):
 
 def test_it_is_a_family():
     family = QuestionAnswering()
-    assert (family.objective, family.classes) == (QUESTION_ANSWERING.name, ())
+    assert (family.objective, family.classes) == ("question_answering", ())
     names = {field.name for field in dataclasses.fields(family)}
     assert names == {"unanswerable", "max_query_length", "stride", "max_answer_length", "n_best"}
 

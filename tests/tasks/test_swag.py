@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
-from bertjax.objectives.classification import MULTIPLE_CHOICE
+from bertjax.objectives.task_losses import TASK_LOSSES
 from bertjax.tasks.choice import Choice, MultipleChoice
 from bertjax.tasks.swag import Swag
 from bertjax.tasks.task import TRAIN
@@ -62,7 +62,9 @@ def test_four_sequences_an_example(tokenizer):
     ]
     assert (len(encoded), encoded.choices, encoded.lengths.tolist()) == (2, 4, [8, 8])
     assert encoded.labels["label_ids"].tolist() == [1, 3]
-    batch = encoded.batch(MULTIPLE_CHOICE.fields, np.array([1]), 2, 8, tokenizer.pad_id)
+    batch = encoded.batch(
+        TASK_LOSSES["multiple_choice"].fields, np.array([1]), 2, 8, tokenizer.pad_id
+    )
     assert batch["input_ids"].shape == (2, 4, 8) and batch["label_ids"].tolist() == [3, 0]
 
 

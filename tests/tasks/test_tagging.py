@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
-from bertjax.objectives.classification import TOKEN_CLASSIFICATION
+from bertjax.objectives.task_losses import TASK_LOSSES
 from bertjax.tasks.encoded import IGNORED
 from bertjax.tasks.tagging import NO_DOCUMENT, Sentence, Tagging
 from bertjax.text.special_tokens import SPECIAL_TOKENS
@@ -65,7 +65,9 @@ def test_labels_stand_at_first_tokens(tokenizer):
     assert encoded.words.tolist() == [1, 3, 4, 9]
     assert len(encoded) == 2
 
-    batch = encoded.batch(TOKEN_CLASSIFICATION.fields, np.array([1, 0]), 3, 9, tokenizer.pad_id)
+    batch = encoded.batch(
+        TASK_LOSSES["token_classification"].fields, np.array([1, 0]), 3, 9, tokenizer.pad_id
+    )
     assert batch["label_ids"].tolist() == [
         [-1, 0, -1, *[-1] * 6],
         [-1, 2, -1, 0, 1, -1, -1, -1, -1],

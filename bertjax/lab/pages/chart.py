@@ -3,10 +3,11 @@
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from bertjax.base.figures import Curve, Level
 from bertjax.lab.pages.html import Html, element, table
 
 _WIDTH, _HEIGHT = 760, 300  # units of the picture
@@ -16,49 +17,6 @@ _SHORTEST = 40  # of a level that begins at the end
 _SAME = 1e-3  # relative
 _COLORS = 8  # of page.css
 _DASHES = (None, "7 3", "2 3")  # when the colors begin again
-
-
-@dataclasses.dataclass(frozen=True)
-class Curve:
-    """Values over ascending steps, or over what the chart has in their place; nan if not finite."""
-
-    name: str
-    steps: np.ndarray
-    values: np.ndarray
-
-    @classmethod
-    def of(cls, name: str, points: Sequence[tuple[float, float]]) -> Self:
-        """The curve of pairs of a step and a value."""
-        steps, values = np.array(points, np.float64).reshape(-1, 2).T
-        order = np.argsort(steps, kind="stable")
-        return cls(name, steps[order], np.where(np.isfinite(values), values, np.nan)[order])
-
-    def thinned(self, most: int) -> Self:
-        """The curve with about `most` points, among them its ends and extremes.
-
-        Of each stretch of points stay the lowest, the highest, and one that is not finite.
-        """
-        if len(self.steps) <= most:
-            return self
-        edges = np.linspace(0, len(self.steps), max(most // 2, 1) + 1).astype(int)
-        kept = {0, len(self.steps) - 1}
-        for begin, end in zip(edges[:-1], edges[1:], strict=True):
-            part = self.values[begin:end]
-            there = np.isfinite(part)
-            if there.any():
-                kept |= {begin + int(np.nanargmin(part)), begin + int(np.nanargmax(part))}
-            if not there.all():
-                kept.add(begin + int(np.argmin(there)))
-        chosen = np.array(sorted(kept))
-        return dataclasses.replace(self, steps=self.steps[chosen], values=self.values[chosen])
-
-
-class Level(NamedTuple):
-    """A horizontal line at a value, from a step on."""
-
-    name: str
-    value: float
-    begin: float = 0.0
 
 
 class Band(NamedTuple):
@@ -110,7 +68,7 @@ class Chart:
           borders), "over" (the unit of the horizontal axis), and for each curve its "name", "steps"
           and "values" (null where not finite).
         """
-        thin = [curve.thinned(most) for curve in self.curves]
+        thin = [thinned(curve, most) for curve in self.curves]
         view = self._view()
         drawn = element(
             "svg",
@@ -206,6 +164,26 @@ class Chart:
         at = f"at {self._unit}"
         names = ["", *("last", at, "lowest", at, "highest", at)]
         return table(self.title, names, rows)
+
+
+def thinned(curve: Curve, most: int) -> Curve:
+    """The curve with about `most` points, among them its ends and extremes.
+
+    Of each stretch of points stay the lowest, the highest, and one that is not finite.
+    """
+    if len(curve.steps) <= most:
+        return curve
+    edges = np.linspace(0, len(curve.steps), max(most // 2, 1) + 1).astype(int)
+    kept = {0, len(curve.steps) - 1}
+    for begin, end in zip(edges[:-1], edges[1:], strict=True):
+        part = curve.values[begin:end]
+        there = np.isfinite(part)
+        if there.any():
+            kept |= {begin + int(np.nanargmin(part)), begin + int(np.nanargmax(part))}
+        if not there.all():
+            kept.add(begin + int(np.argmin(there)))
+    chosen = np.array(sorted(kept))
+    return dataclasses.replace(curve, steps=curve.steps[chosen], values=curve.values[chosen])
 
 
 def _swatch(place: int) -> Html:

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bertjax.base.errors import InputError
-from bertjax.lab.pages.chart import Band, Chart, Curve, Level, Mark
+from bertjax.base.figures import Curve, Level
+from bertjax.lab.pages.chart import Band, Chart, Mark
 from bertjax.runs.health import RunHealth
 from bertjax.training.journal import METRICS_FILE
 from bertjax.training.verdict import HELDOUT, TRAIN, in_language

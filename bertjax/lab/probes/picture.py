@@ -1,30 +1,12 @@
-"""Pictures of probes: scores by layer, and a predicted tree beside the gold one."""
+"""Pictures of probes: predicted trees beside the gold ones."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from bertjax.base import figures
 from bertjax.lab.probes.trees import Tree
 
 Edges = Iterable[tuple[int, int]]
-
-
-def draw_layers(
-    scores: Mapping[str, Sequence[float]],
-    lines: Mapping[str, float],
-    layers: Sequence[int],
-    path: Path,
-) -> None:
-    """Writes a PNG of scores, one for each layer; `lines` have a score without layers."""
-    with figures.png(path, figsize=(7, 4)) as figure:
-        plot = figure.subplots()
-        for name, values in scores.items():
-            plot.plot(layers, values, marker="o", label=name)
-        for number, (name, value) in enumerate(lines.items()):
-            plot.axhline(value, color=f"C{number + len(scores)}", ls="--", lw=1, label=name)
-        plot.set(xlabel="layer (0: embeddings)", ylabel="UUAS (%)")
-        plot.grid(alpha=0.3)
-        plot.legend()
 
 
 def draw_trees(

@@ -4,7 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bertjax.base import figures
+from bertjax.base.figures import Curve
 
 
 def draw(table: Mapping[str, Any], path: Path) -> None:
@@ -39,21 +42,10 @@ def _draw_points(table: Mapping[str, Any], path: Path) -> None:
 
 def _draw_curves(table: Mapping[str, Any], path: Path) -> None:
     """A curve for each row, with the deviation over its seeds."""
-    with figures.png(path, figsize=(7, 4)) as figure:
-        plot = figure.subplots()
-        for row in table["rows"]:
-            cells = [(column["x"], row["cells"][column["name"]]) for column in table["columns"]]
-            known = [(x, cell) for x, cell in cells if cell["mean"] is not None]
-            if known:
-                plot.errorbar(
-                    [x for x, _ in known],
-                    [cell["mean"] for _, cell in known],
-                    [cell["deviation"] or 0.0 for _, cell in known],
-                    marker="o",
-                    capsize=3,
-                    label=row["name"],
-                )
-        plot.set(title=table["title"], xlabel=table["axis"])
-        plot.grid(alpha=0.3)
-        if plot.get_legend_handles_labels()[0]:
-            plot.legend()
+    curves = []
+    for row in table["rows"]:
+        cells = [(column["x"], row["cells"][column["name"]]) for column in table["columns"]]
+        points = [(x, c["mean"], c["deviation"] or 0.0) for x, c in cells if c["mean"] is not None]
+        if points:
+            curves.append(Curve(row["name"], *np.array(sorted(points)).T))
+    figures.draw(path, curves, title=table["title"], xlabel=table["axis"])

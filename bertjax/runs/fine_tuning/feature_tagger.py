@@ -17,7 +17,7 @@ from bertjax.inference.features import activations
 from bertjax.interop.own_folder import read_described, write_described
 from bertjax.interop.pretrained import Pretrained
 from bertjax.models.heads.bilstm import BiLstmTagger
-from bertjax.objectives.registry import TASK_OBJECTIVES
+from bertjax.objectives.task_losses import TASK_LOSSES
 from bertjax.runs.fine_tuning.model import Predictor
 from bertjax.runs.source import open_model
 from bertjax.tasks.tagging import Sentence, tagging
@@ -109,8 +109,8 @@ class FeatureTagger:
         self._tokenizer, self._max_length = given.tokenizer, task["max_length"]
         self._extractor = activations.all_layers(given, self._max_length, tagger.compute_dtype)
         placement = data_parallel()
-        objective = TASK_OBJECTIVES[self.family.objective]
-        self._predictor = Predictor(tagger.model, objective, placement, pad_id=0, batch_tokens=0)
+        loss = TASK_LOSSES[self.family.objective]
+        self._predictor = Predictor(tagger.model, loss, placement, pad_id=0, batch_tokens=0)
         self._params = jax.device_put(tagger.params, placement.replicated)
 
     def predict(

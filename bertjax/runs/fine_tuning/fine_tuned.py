@@ -14,7 +14,7 @@ from bertjax.base.cloud_storage import path_of
 from bertjax.base.errors import InputError
 from bertjax.inference.batcher import up_to
 from bertjax.interop.pretrained import Pretrained
-from bertjax.objectives.registry import TASK_OBJECTIVES
+from bertjax.objectives.task_losses import TASK_LOSSES
 from bertjax.runs.fine_tuning.data import encoder
 from bertjax.runs.fine_tuning.feature_tagger import FeatureTagger, read_tagger
 from bertjax.runs.fine_tuning.model import Predictor, encoder_with_head
@@ -79,7 +79,7 @@ class OneModel:
         spec = dataclasses.replace(spec, compute_dtype=dtype)
         self._predictor = Predictor(
             encoder_with_head(self.family, spec, pretrained.bilstm),
-            TASK_OBJECTIVES[self.family.objective],
+            TASK_LOSSES[self.family.objective],
             placement,
             pad_id=pretrained.tokenizer.pad_id,
             batch_tokens=0,

@@ -15,8 +15,8 @@ from bertjax.models.encoders.computation import plain
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.encoders.storage import to_plain
 from bertjax.models.heads.bilstm import BiLstm
-from bertjax.objectives.multi_task import array_name
-from bertjax.objectives.registry import TASK_OBJECTIVES
+from bertjax.objectives.fine_tuning import array_name
+from bertjax.objectives.task_losses import TASK_LOSSES
 from bertjax.runs.fine_tuning.best_model import BestModel
 from bertjax.runs.fine_tuning.data import TaskData, encoder, name_in, read_examples
 from bertjax.runs.fine_tuning.model import class_names, encoder_with_heads
@@ -154,7 +154,7 @@ class FineTuning:
             model = experiment.model
             return Pretrained(
                 origin=str(self.folder / name),
-                kind=TASK_OBJECTIVES[task.family.objective].kind,
+                kind=TASK_LOSSES[task.family.objective].kind,
                 spec=plain(spec),
                 params=to_plain(model.params_of(params, name), spec),
                 tokenizer=source.tokenizer,
@@ -192,7 +192,7 @@ def begin(config: Any, workdir: str) -> tuple[TaskRecipe, Path]:
 
 def _beginning(given: Pretrained, task: Task, bilstm: BiLstm | None) -> Pretrained:
     """The parts of the pretrained weights with which a task begins."""
-    kind = TASK_OBJECTIVES[task.family.objective].kind
+    kind = TASK_LOSSES[task.family.objective].kind
     params = given.beginning(kind, class_names(task.family), bilstm)
     return dataclasses.replace(given, params=params)
 

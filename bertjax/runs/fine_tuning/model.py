@@ -14,8 +14,7 @@ from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.heads.architectures import ARCHITECTURES
 from bertjax.models.heads.bilstm import BiLstm
 from bertjax.models.heads.tasks import OUTPUT_LAYERS
-from bertjax.objectives.fine_tuning import TaskObjective
-from bertjax.objectives.registry import TASK_OBJECTIVES
+from bertjax.objectives.task_losses import TASK_LOSSES, TaskLoss
 from bertjax.tasks.encoded import Encoded
 from bertjax.tasks.task import Family, Outputs
 from bertjax.training.model import Model, Params, Part
@@ -24,7 +23,7 @@ from bertjax.training.sharding.placement import HostBatch, Placement
 
 def class_names(family: Family) -> tuple[str, ...]:
     """The names of the rows of the output layer; none where its shape is fixed."""
-    if not TASK_OBJECTIVES[family.objective].has_classes:
+    if not TASK_LOSSES[family.objective].has_classes:
         return ()
     return family.classes or ("LABEL_0",)  # transformers' name for the only row
 
@@ -44,7 +43,7 @@ def encoder_with_heads(
     parts: dict[str, Part] = {}
     owners: dict[str, str] = {}  # a branch of the parameters -> the part that has it
     for name, family in families.items():
-        architecture = ARCHITECTURES[TASK_OBJECTIVES[family.objective].kind]
+        architecture = ARCHITECTURES[TASK_LOSSES[family.objective].kind]
         module = architecture.module(spec, len(class_names(family)), vars(family))
         module = module.clone(bilstm=bilstm)
         sizes = dict(B=1, C=2, S=8)
@@ -84,14 +83,14 @@ class _Examples:
 class Predictor:
     """A model on the devices, for examples of any length; each length is compiled once.
 
-    `part` has learned the objective. `batch_tokens` are computed together on one device; 0 for
+    `part` has learned the task of `loss`. `batch_tokens` are computed together on one device; 0 for
     512 on a CPU, 16,384 elsewhere.
     """
 
     def __init__(
         self,
         model: Model,
-        objective: TaskObjective,
+        loss: TaskLoss,
         placement: Placement,
         *,
         pad_id: int,
@@ -99,7 +98,7 @@ class Predictor:
         part: str = "",
     ):
         self._inputs = model.parts[part].inputs
-        self._objective, self._pad_id = objective, pad_id
+        self._loss, self._pad_id = loss, pad_id
         self._batcher = Batcher(placement, batch_tokens)
         self._apply = jax.jit(
             lambda params, batch: model(params, batch, part=part),
@@ -114,7 +113,7 @@ class Predictor:
         Batches are padded to one of the ascending `buckets`.
         """
         results: dict[str, list[np.ndarray]] = {}
-        rows = _Examples(encoded, self._objective.fields, self._inputs, self._pad_id)
+        rows = _Examples(encoded, self._loss.fields, self._inputs, self._pad_id)
         with Progress(what, len(encoded), " examples") as progress:
             batches = self._batcher.predict(
                 *(partial(self._apply, params), rows, buckets),
@@ -133,7 +132,7 @@ class Predictor:
     ) -> Iterator[tuple[int, np.ndarray]]:
         """Yields the number of each sequence of a batch, and its row of an output."""
         for row, example in zip(array, examples, strict=True):
-            if self._objective.of_tokens:
+            if self._loss.of_tokens:
                 yield example, row[: encoded.starts[example + 1] - encoded.starts[example]]
             elif encoded.choices > 1:
                 yield from enumerate(row, example * encoded.choices)

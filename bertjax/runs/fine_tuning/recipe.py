@@ -32,7 +32,7 @@ from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.encoders.registry import family_of
 from bertjax.models.heads.architectures import ARCHITECTURES
 from bertjax.models.heads.bilstm import BiLstm
-from bertjax.objectives.registry import TASK_OBJECTIVES
+from bertjax.objectives.task_losses import TASK_LOSSES
 from bertjax.runs.read import Config, OneOf, plain_config, read
 from bertjax.runs.recipe import check_tensors
 from bertjax.runs.training_recipe import TrainingRecipe
@@ -281,7 +281,7 @@ class TaskRecipe(TrainingRecipe):
         why = f", the longest sequence of {given.origin}"
         check_range("config.max_length", self.max_length, 8, longest, why)
         for task in () if self.features else self.tasks.values():
-            architecture = ARCHITECTURES[TASK_OBJECTIVES[task.family.objective].kind]
+            architecture = ARCHITECTURES[TASK_LOSSES[task.family.objective].kind]
             if not architecture.fits(given.family):
                 raise InputError(
                     f"{given.origin}: {given.family.name} has no head for {task.name}: give its "
@@ -297,7 +297,7 @@ class TaskRecipe(TrainingRecipe):
 
     def _check_reads_on(self, spec: EncoderSpec) -> None:
         """Raises InputError unless the model can predict next tokens and a class."""
-        kind, heads = TASK_OBJECTIVES[self.task.family.objective].kind, family_of(spec).heads
+        kind, heads = TASK_LOSSES[self.task.family.objective].kind, family_of(spec).heads
         if not (kind in kinds.OF_WHOLE_TEXTS and heads.get(kinds.CAUSAL_LM) == ()):
             own = f"this is a {spec.encoder} for {kind}: set it to 0"
             why = f"only a GPT predicts the next token beside a class of whole texts, and {own}"
@@ -305,7 +305,7 @@ class TaskRecipe(TrainingRecipe):
 
     def in_transformers(self, spec: EncoderSpec, task: Task) -> bool:
         """Whether transformers has a class for a trained model; then it is stored for it."""
-        kind = TASK_OBJECTIVES[task.family.objective].kind
+        kind = TASK_LOSSES[task.family.objective].kind
         return not self.bilstm.hidden and has_model(spec, kind)
 
     def plain_of(self, name: str) -> Mapping[str, Any]:

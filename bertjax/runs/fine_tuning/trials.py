@@ -10,10 +10,8 @@ import jax
 import numpy as np
 
 from bertjax.base.errors import InputError
-from bertjax.objectives.multi_task import MultiTask, array_name
-from bertjax.objectives.registry import TASK_OBJECTIVES
-from bertjax.objectives.with_language_model import WithLanguageModel
-from bertjax.objectives.with_penalty import WithPenalty
+from bertjax.objectives.fine_tuning import FineTuning, TaskObjective, array_name
+from bertjax.objectives.task_losses import Settings
 from bertjax.runs.fine_tuning.data import Split, TaskData, identity_of
 from bertjax.runs.fine_tuning.model import Predictor, predicting_next
 from bertjax.runs.fine_tuning.recipe import TaskRecipe, Trial
@@ -24,7 +22,6 @@ from bertjax.tasks.together import Together
 from bertjax.training.experiment import Experiment
 from bertjax.training.loop import Course, Intervals, Phase, Trainer
 from bertjax.training.model import Model, Params, merged
-from bertjax.training.objective import Objective
 from bertjax.training.optimizers.optimizer import make_optimizer
 from bertjax.training.optimizers.schedule import make_schedule
 from bertjax.training.sharding.placement import HostBatch, make_placement, part_tokens
@@ -64,13 +61,10 @@ class Trials:
           InputError: the config divides batches into parts, and the task needs them whole.
         """
         self._objectives = {
-            name: dataclasses.replace(
-                TASK_OBJECTIVES[task.family.objective], **task.objective_settings
-            )
+            name: TaskObjective(task.family.objective, Settings(**task.objective_settings))
             for name, task in recipe.tasks.items()
         }
-        whole = self._objectives.get("", MultiTask(self._objectives))
-        self._whole_batch = any(each.whole_batch for each in self._objectives.values())
+        self._whole_batch = any(each.row.whole_batch for each in self._objectives.values())
         if self._whole_batch and recipe.accumulate > 1:
             raise InputError(
                 f"config.accumulate={recipe.accumulate}: the task compares the rows of a batch "
@@ -80,16 +74,12 @@ class Trials:
         self._max_length, self._pad_id = max_length, pad_id
         self._flops_per_token, self._start = flops_per_token, start or (lambda params: params)
         placement = make_placement(recipe.mesh, recipe.layout)
-        trained: Model = model
-        minimized: Objective = whole
-        if recipe.lm_weight:
-            trained = predicting_next(model)
-            minimized = WithLanguageModel(self._objectives[""], recipe.lm_weight)
-        if penalty:
-            minimized = WithPenalty(self._objectives[""], penalty)
+        trained = predicting_next(model) if recipe.lm_weight else model
+        beside = {"lm_loss": recipe.lm_weight, "penalty": penalty}
+        beside = {name: weight for name, weight in beside.items() if weight}
         self.experiment = Experiment(
             model=trained,
-            objective=minimized,
+            objective=FineTuning(self._objectives, beside),
             optimizer=make_optimizer(recipe.optimizer, partial(logical_axes, trained.init)),
             placement=placement,
             frozen=dict(frozen),
@@ -97,7 +87,7 @@ class Trials:
         self._trainer = Trainer(self.experiment)
         how = dict(pad_id=pad_id, batch_tokens=recipe.batch_tokens)
         self._predictors = {
-            name: Predictor(model, objective, placement, **how, part=name)
+            name: Predictor(model, objective.row, placement, **how, part=name)
             for name, objective in self._objectives.items()
         }
         self._lengths = np.concatenate([each.train.lengths for each in data.values()])

@@ -23,7 +23,7 @@ from bertjax.interop.pretrained import Pretrained
 from bertjax.models.encoders.presets import BertSpec
 from bertjax.models.encoders.transformer import Transformer
 from bertjax.models.heads.architectures import text_inputs
-from bertjax.objectives.classification import TOKEN_CLASSIFICATION
+from bertjax.objectives.task_losses import TASK_LOSSES
 from bertjax.tasks.tagging import Sentence, Tagging
 from bertjax.text.special_tokens import SPECIAL_TOKENS
 from bertjax.text.tokenizer import Tokenizer
@@ -184,7 +184,9 @@ def test_batches_of_words(given, encoded, sentences, expected, tmp_path):
     assert words.lengths.tolist() == [len(sentence.words) for sentence in sentences]
 
     numbers, length = np.array([7, 0, 13]), 8
-    batch = words.batch(TOKEN_CLASSIFICATION.fields, numbers, 4, length, given.tokenizer.pad_id)
+    batch = words.batch(
+        TASK_LOSSES["token_classification"].fields, numbers, 4, length, given.tokenizer.pad_id
+    )
     shapes = {name: (array.shape, array.dtype.name) for name, array in batch.items()}
     assert shapes == {
         "activations": ((4, length, 2, WIDTH), "float16"),

@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from bertjax.lab.pages.chart import Band, Chart, Curve, Level, Mark
+from bertjax.base.figures import Curve, Level
+from bertjax.lab.pages.chart import Band, Chart, Mark, thinned
 from bertjax.lab.pages.page import Section, page
 from tests.helpers.page_data import Page
 
@@ -82,11 +83,11 @@ def test_a_long_curve_keeps_its_ends_and_extremes():
     values = random.normal(size=54_321)
     values[777], values[40_001], values[40_002] = 99.0, -98.0, math.nan
     curve = Curve.of("a", list(enumerate(values)))
-    thin = curve.thinned(500)
+    thin = thinned(curve, 500)
     assert len(thin.steps) <= 503
     assert {0, 777, 40_001, 40_002, 54_320} <= set(thin.steps.tolist())
     np.testing.assert_array_equal(thin.values, values[thin.steps.astype(int)])
-    assert curve.thinned(54_321) is curve
+    assert thinned(curve, 54_321) is curve
     # No stretch of the curve is left out, and each keeps its own extremes.
     assert np.diff(thin.steps).max() < 3 * 54_321 / 250
     for begin in range(0, 54_000, 1_000):

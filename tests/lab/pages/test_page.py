@@ -4,7 +4,8 @@ import base64
 import hashlib
 import re
 
-from bertjax.lab.pages.chart import Chart, Curve
+from bertjax.base.figures import Curve
+from bertjax.lab.pages.chart import Chart
 from bertjax.lab.pages.html import Html, element, number, records, table
 from bertjax.lab.pages.page import Section, page
 from tests.helpers.page_data import Page

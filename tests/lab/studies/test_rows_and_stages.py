@@ -13,7 +13,7 @@ from bertjax.lab.studies import checks
 from bertjax.lab.studies.files import Given, read_study
 from bertjax.lab.studies.scales import SCALES, columns
 from bertjax.lab.studies.study import PREVIOUS, Column, Row, Stage, Study
-from bertjax.objectives.registry import TASK_OBJECTIVES
+from bertjax.objectives.task_losses import TASK_LOSSES
 from bertjax.runs.fine_tuning.recipe import TaskRecipe
 from bertjax.runs.recipe import Recipe
 from bertjax.tasks.classification import TextPair
@@ -130,7 +130,7 @@ def test_studies_of_one_folder_share_their_runs(repository):
 
 
 def test_the_metrics_of_each_family_are_known():
-    assert checks._METRICS.keys() == TASK_OBJECTIVES.keys()
+    assert checks._METRICS.keys() == TASK_LOSSES.keys()
     examples = [TextPair("0", "a", None, ("x",), "here")]
     for metric in MultiLabel(("x",)).score(examples, [np.ones(1)], {}):
         assert re.fullmatch(checks._METRICS[MultiLabel.objective], metric)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bertjax.models.heads.crf import Crf
-from bertjax.objectives.classification import TAG_SEQUENCE
+from bertjax.objectives.fine_tuning import TaskObjective
 from tests.helpers.closeness import assert_close, rounding
 
 TAGS, LENGTH = 3, 7
@@ -90,7 +90,8 @@ def test_gradient_is_what_is_expected_less_what_is_there(case):
 def test_loss_is_the_mean_over_sequences_and_accuracy_over_words(case, outputs):
     _, _, tags = case
     batch = {"label_ids": tags, "is_real_example": np.array([1, 1, 0, 1], np.float32)}
-    values, weights = TAG_SEQUENCE.values(outputs, batch), TAG_SEQUENCE.weights(batch)
+    objective = TaskObjective("tag_sequence")
+    values, weights = objective.values(outputs, batch), objective.weights(batch)
     loss = (values["task_loss"]["task_loss"] * weights["task_loss"]).sum()
     assert_close(loss, -outputs["log_likelihood"][[0, 1, 3]].sum())
     assert weights["words"].sum() == 4 + 7

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from bertjax.objectives.registry import TASK_OBJECTIVES
+from bertjax.objectives.task_losses import TASK_LOSSES
 from bertjax.runs.fine_tuning.model import Predictor, encoder_with_head
 from bertjax.training.sharding.placement import data_parallel
 from tests.helpers.closeness import assert_close
@@ -25,7 +25,7 @@ def _predictor(family, devices: int, batch_tokens: int):
     model = encoder_with_head(family, SPEC)
     predictor = Predictor(
         model,
-        TASK_OBJECTIVES[family.objective],
+        TASK_LOSSES[family.objective],
         placement,
         pad_id=PAD,
         batch_tokens=batch_tokens,
@@ -37,14 +37,14 @@ def _predictor(family, devices: int, batch_tokens: int):
 def _plainly(model, params, family, encoded) -> dict[str, list[np.ndarray]]:
     """Computes all examples as one batch, each padded to the maximum."""
     numbers = np.arange(len(encoded))
-    objective = TASK_OBJECTIVES[family.objective]
-    batch = encoded.batch(objective.fields, numbers, len(encoded), LONGEST, pad_id=0)
+    loss = TASK_LOSSES[family.objective]
+    batch = encoded.batch(loss.fields, numbers, len(encoded), LONGEST, pad_id=0)
     outputs = jax.jit(lambda p: model(p, batch))(params)
     sizes = np.diff(encoded.starts)
     result = {}
     for name, array in jax.device_get(outputs).items():
         rows = array.reshape(-1) if encoded.choices > 1 else array
-        if objective.of_tokens:
+        if loss.of_tokens:
             rows = [row[:size] for row, size in zip(rows, sizes, strict=True)]
         result[name] = list(rows)
     return result

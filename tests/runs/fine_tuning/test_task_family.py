@@ -14,7 +14,7 @@ from bertjax.interop.own_folder import read_folder, write_folder
 from bertjax.interop.published.registry import PUBLISHED
 from bertjax.interop.serving import write_serving
 from bertjax.models.encoders import kinds
-from bertjax.objectives.registry import TASK_OBJECTIVES
+from bertjax.objectives.task_losses import TASK_LOSSES
 from bertjax.runs.fine_tuning.fine_tuned import OneModel
 from bertjax.runs.fine_tuning.model import class_names, encoder_with_head
 from bertjax.runs.fine_tuning.task_family import about_reranker, remembered, task_family_of
@@ -44,7 +44,7 @@ CLASSES = ("no", "maybe", "yes")  # as the small models have
     ids=repr,
 )
 def test_a_family_comes_back_from_the_folder_of_its_model(make_pretrained, tmp_path, family):
-    model = make_pretrained(PUBLISHED["bert"].classes[TASK_OBJECTIVES[family.objective].kind])
+    model = make_pretrained(PUBLISHED["bert"].classes[TASK_LOSSES[family.objective].kind])
     if isinstance(family, Regression):
         model = _with_one_output(model)
     assert class_names(family) == model.classes

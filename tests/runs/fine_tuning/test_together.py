@@ -12,7 +12,7 @@ from flax.traverse_util import flatten_dict
 
 from bertjax.config import finetune_config
 from bertjax.models.heads.tasks import OUTPUT_LAYERS
-from bertjax.objectives.registry import TASK_OBJECTIVES
+from bertjax.objectives.fine_tuning import TaskObjective
 from bertjax.runs.fine_tuning import trials
 from bertjax.runs.fine_tuning.data import TaskData
 from bertjax.runs.fine_tuning.model import encoder_with_head, encoder_with_heads
@@ -141,7 +141,7 @@ def test_the_gradient_of_all_tasks_is_that_of_their_own_models(make_trials):
         found[name] = _flat(jax.jit(jax.grad(loss))(params))
         alone = encoder_with_head(FAMILIES[KINDS[name]], SPEC)
         own = {key.removeprefix(f"{name}/"): array for key, array in batch.items()}
-        objective = TASK_OBJECTIVES[FAMILIES[KINDS[name]].objective]
+        objective = TaskObjective(FAMILIES[KINDS[name]].objective)
         mine = experiment.model.params_of(params, name)
         direct = _flat(
             jax.jit(jax.grad(lambda p, o=objective, m=alone, b=own: loss(p, b, o, m)))(mine)

@@ -16,9 +16,8 @@ from bertjax.interop import names
 from bertjax.interop.published.registry import PUBLISHED, array_names
 from bertjax.models.encoders.presets import BertSpec
 from bertjax.models.heads.architectures import ARCHITECTURES
-from bertjax.objectives.classification import ClassificationObjective
-from bertjax.objectives.registry import TASK_OBJECTIVES
-from bertjax.objectives.with_penalty import WithPenalty
+from bertjax.objectives.fine_tuning import FineTuning, TaskObjective
+from bertjax.objectives.task_losses import TASK_LOSSES, Settings
 from bertjax.runs.fine_tuning import trials
 from bertjax.runs.fine_tuning.data import Split, TaskData
 from bertjax.runs.fine_tuning.model import class_names, encoder_with_head
@@ -125,8 +124,8 @@ def test_parts_of_like_length_take_the_update_of_the_padded_random_batch(
     options = dict(devices=1, settings=settings)
     parted = make_trials(name, encoded, buckets=3, accumulate=4, **options)
     padded = make_trials(name, encoded, buckets=1, accumulate=1, **options)
-    default = TASK_OBJECTIVES[FAMILIES[name].objective]
-    assert parted.experiment.objective == dataclasses.replace(default, **settings)
+    wanted = TaskObjective(FAMILIES[name].objective, Settings(**settings))
+    assert parted.experiment.objective == FineTuning({"": wanted})
     assert len(parted.buckets) == 3 and padded.buckets == (LONGEST,)
     parts = [parted.epochs(TRIAL).parts(step) for step in range(12)]
     assert {len(of_batch) for of_batch in parts} == {
@@ -145,22 +144,17 @@ def test_parts_of_like_length_take_the_update_of_the_padded_random_batch(
 
 def test_a_penalty_stands_beside_the_task(make_trials):
     encoded = random_sequences(FAMILIES["classification"], examples=45)
-    default = TASK_OBJECTIVES[FAMILIES["classification"].objective]
-    for penalty, wanted in ((0.3, WithPenalty(default, 0.3)), (0.0, default)):
+    tasks = {"": TaskObjective(FAMILIES["classification"].objective)}
+    for penalty, beside in ((0.3, {"penalty": 0.3}), (0.0, {})):
         made = make_trials("classification", encoded, devices=1, penalty=penalty)
-        assert made.experiment.objective == wanted
-
-
-class Compared(ClassificationObjective):
-    """The rows of a batch are compared with each other."""
-
-    whole_batch = True
+        assert made.experiment.objective == FineTuning(tasks, beside)
 
 
 def test_an_objective_of_whole_batches_takes_each_in_one_part(make_trials, monkeypatch):
     encoded = random_sequences(FAMILIES["classification"], examples=45)
     parted = make_trials("classification", encoded, devices=1, buckets=3).epochs(TRIAL)
-    monkeypatch.setitem(TASK_OBJECTIVES, Compared.name, Compared())
+    name = FAMILIES["classification"].objective
+    monkeypatch.setitem(TASK_LOSSES, name, TASK_LOSSES[name]._replace(whole_batch=True))
     whole = make_trials("classification", encoded, devices=1, buckets=3).epochs(TRIAL)
     assert max(len(parted.parts(step)) for step in range(12)) > 1
     for step in range(12):
@@ -264,7 +258,7 @@ def test_a_trial_takes_the_steps_of_pytorch(make_trials, tmp_path, name):
     made = make_trials(name, encoded, devices=1, optimizer=optimizer, accumulate=2)
     params, losses = _trained(made, TRIAL, tmp_path)
 
-    kind = TASK_OBJECTIVES[family.objective].kind
+    kind = TASK_LOSSES[family.objective].kind
     architecture = PUBLISHED["bert"].classes[kind]
     entries = array_names(ARCHITECTURES[kind].parts(SPEC), SPEC, kind, len(class_names(family)))
     fresh = jax.device_get(made.experiment.fresh_state(TRIAL.seed).params)
@@ -288,7 +282,7 @@ def test_a_trial_takes_the_steps_of_pytorch(make_trials, tmp_path, name):
         for group in adamw.param_groups:
             group["lr"] = TRIAL.learning_rate * min((step + 1) / 3, (12 - step) / 9)
         examples = made.epochs(TRIAL).batch(step)
-        fields = TASK_OBJECTIVES[family.objective].fields
+        fields = TASK_LOSSES[family.objective].fields
         batch = encoded.batch(fields, examples, len(examples), LONGEST, pad_id=0)
         label = batch["targets" if "targets" in batch else "label_ids"]
         ids, mask, segments = (
