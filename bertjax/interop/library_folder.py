@@ -25,7 +25,16 @@ from bertjax.text.library_file import steps_of
 from bertjax.text.moses_bpe import FOLDED, SPLIT_AT_SPACES, XLM
 from bertjax.text.special_tokens import GPT, ROBERTA, names_by_role
 from bertjax.text.template import Template
-from bertjax.text.tokenizer import BPE, MOSES_BPE, OF_WORDS, UNIGRAM, WORD_BPE, Tokenizer
+from bertjax.text.tokenizer import (
+    BPE,
+    MOSES_BPE,
+    OF_WORDS,
+    UNIGRAM,
+    WORD_BPE,
+    WORDS,
+    Tokenizer,
+)
+from bertjax.text.tokenizer import kind_of as of_library
 from bertjax.text.word_bpe import NORMALIZER, PRE_TOKENIZER, WORD_END
 
 LIBRARY_FILE = "tokenizer.json"
@@ -49,12 +58,10 @@ FOLDS = "do_lowercase_and_remove_accent"  # of XLM
 def kind_of(folder: Path, library: dict[str, Any] | None) -> str | None:
     """The kind of a folder's tokenizer; None if it is neither BPE nor unigram."""
     if library is not None:
-        model = library["model"]
-        if isinstance(model["vocab"], list):
-            return UNIGRAM
-        if model.get("type") != "BPE":
-            return None
-        return WORD_BPE if model.get("end_of_word_suffix") else BPE
+        kind = of_library(library)
+        if kind == MOSES_BPE:  # XLM's itself has older files alone
+            return WORD_BPE
+        return None if kind == WORDS else kind
     if (folder / PIECES_FILE).exists():
         pieces = read_optional(folder / PIECES_FILE, json_files.PIECES) or {}
         return WORD_BPE if any(piece.endswith(WORD_END) for piece in pieces) else BPE
@@ -214,7 +221,7 @@ def _added_tokens(
 
 def write_xlm(tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
     """Writes XLM's vocab.json and merges.txt; returns its part of tokenizer_config.json."""
-    content = json.loads(tokenizer.vocabulary)
+    content = tokenizer.description()
     write_json(folder / PIECES_FILE, content["model"]["vocab"])
     with atomic_write(folder / MERGES_FILE, "w") as file:
         file.writelines(f"{' '.join(merge)}\n" for merge in content["model"]["merges"])

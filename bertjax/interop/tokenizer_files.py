@@ -22,7 +22,7 @@ from bertjax.interop.named_tokens import (
     content_of,
     first_of,
 )
-from bertjax.text.library_file import template_of
+from bertjax.text.library_file import refuse_others, template_of
 from bertjax.text.special_tokens import BERT
 from bertjax.text.template import Template, TokenSequence
 from bertjax.text.tokenizer import (
@@ -34,7 +34,6 @@ from bertjax.text.tokenizer import (
     WORDPIECE,
     Tokenizer,
 )
-from bertjax.text.wordpiece import bert_wordpiece
 
 # These classes build one tokenizer, anew from tokenizer_config.json; the first is written.
 _BERT_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")
@@ -109,7 +108,11 @@ def _read_wordpiece(named: NamedTokens, library: dict[str, Any] | None) -> Token
     rules, nfc = _rules_in(named.config, {name: name for name in _RULES}), False
     if library is not None:
         library, nfc = _without_nfc(library)
-        _check_is_bert(folder / LIBRARY_FILE, library)
+        read = {
+            f"{part}.{key}": ((library.get(part) or {}).get(key), (value,))
+            for (part, key), value in _REQUIRED.items()
+        }
+        refuse_others(read, "BERT's WordPiece", str(folder / LIBRARY_FILE))
         said = _rules_in(library["normalizer"], _RULES)
         rules = said if named.class_name in PLAIN_CLASSES else said | rules
     _check_roles(named)
@@ -190,16 +193,6 @@ def _check_no_added_tokens(named: NamedTokens, library: dict[str, Any]) -> None:
             )
 
 
-def _check_is_bert(path: Path, library: dict[str, Any]) -> None:
-    for (part, key), expected in _REQUIRED.items():
-        found = (library.get(part) or {}).get(key)
-        if found != expected:
-            raise InputError(
-                f"{path}: {part}.{key} is {found!r}, where BERT's WordPiece has {expected!r}: "
-                "bertjax cannot give the ids of this tokenizer."
-            )
-
-
 def _pieces(path: Path, library: dict[str, Any]) -> list[str]:
     """The pieces of tokenizer.json in the order of their ids."""
     vocabulary = library["model"]["vocab"]
@@ -261,7 +254,8 @@ def write_tokenizer(
     folder = Path(folder)
     serialized = "" if tokenizer.kind == MOSES_BPE else _serialized(tokenizer)
     inputs = ["input_ids", "token_type_ids", "attention_mask"]
-    names = _names(tokenizer)
+    # The keys of transformers' files, such as "cls_token".
+    names = {f"{role}_token": name for role, name in tokenizer.names.items()}
     config: dict[str, Any] = {
         "do_lower_case": not tokenizer.cased,
         "model_max_length": max_length,
@@ -285,7 +279,7 @@ def write_tokenizer(
     if tokenizer.kind == MOSES_BPE:
         config |= library_folder.write_xlm(tokenizer, folder)
     elif tokenizer.kind in LIBRARY_KINDS:  # whose file is tokenizer.json
-        if json.loads(tokenizer.vocabulary)["pre_tokenizer"].get("add_prefix_space"):
+        if tokenizer.description()["pre_tokenizer"].get("add_prefix_space"):
             config["add_prefix_space"] = True  # transformers 4 takes it from here
     else:
         with atomic_write(folder / VOCABULARY_FILES[tokenizer.kind]) as file:
@@ -301,31 +295,16 @@ def _serialized(tokenizer: Tokenizer) -> str:
     """The tokenizer.json, with the special tokens and the template."""
     from tokenizers import AddedToken
 
-    names = _names(tokenizer)
-    if tokenizer.kind in LIBRARY_KINDS:  # their vocabulary is this file without the template
-        content = json.loads(tokenizer.vocabulary)
-    else:
-        if tokenizer.kind == WORDPIECE:
-            library = bert_wordpiece(
-                {piece: number for number, piece in enumerate(tokenizer.tokens)},
-                cased=tokenizer.cased,
-                strip_accents=tokenizer.strip_accents,
-                tokenize_chinese_chars=tokenizer.tokenize_chinese_chars,
-                nfc=tokenizer.nfc,
-            )
-        else:
-            library = sentencepiece_model.as_library(tokenizer)
+    if tokenizer.kind == SENTENCEPIECE:
+        library = sentencepiece_model.as_library(tokenizer)
         library.add_special_tokens(
-            [AddedToken(name, normalized=False, special=True) for name in names.values()]
+            [AddedToken(name, normalized=False, special=True) for name in tokenizer.names.values()]
         )
         content = json.loads(library.to_str())
+    else:
+        content = tokenizer.description()
     content["post_processor"] = _post_processor(tokenizer)
     return json.dumps(content, ensure_ascii=False, indent=2)
-
-
-def _names(tokenizer: Tokenizer) -> dict[str, str]:
-    """The special tokens by their keys in the files of transformers, such as "cls_token"."""
-    return {f"{role}_token": tokenizer.tokens[number] for role, number in tokenizer.roles.items()}
 
 
 def _post_processor(tokenizer: Tokenizer) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import os
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -38,12 +38,7 @@ from bertjax.text.tokenizer import (
     WORDS,
     Tokenizer,
 )
-from bertjax.text.vocabulary import (
-    learn_byte_level_bpe,
-    learn_sentencepiece,
-    learn_wordpiece,
-    learn_words,
-)
+from bertjax.text.vocabulary import learn
 
 END_OF_TEXT_ALONE = "gpt2"  # a byte-level BPE without other special tokens
 CLS_LAST = "xlnet"  # SentencePiece, with the special tokens after the text
@@ -221,34 +216,27 @@ def _is_mark(character: str) -> bool:
 def _learn(plan: Plan, output: Path, request: dict[str, Any]) -> None:
     """Learns the requested vocabulary, and saves its tokenizer."""
     kind, cased, size = request["kind"], request["cased"], request["learn"]
-    texts = vocabulary_sample(plan, _SAMPLE_BYTES[kind], request.get("language_alpha", 1.0))
+    sample = vocabulary_sample(plan, _SAMPLE_BYTES[kind], request.get("language_alpha", 1.0))
     path = output / VOCABULARY_FILES[kind]
-    characters = sum(map(len, texts))
+    characters = sum(map(len, sample))
     print(f"learning {size:,} {kind} pieces from {characters:,} characters", flush=True)
-    learned, rules = size, {}
-    if kind == WORDPIECE:
-        learned = learn_wordpiece(texts, path, size=size, cased=cased)
-        rules = {"nfc": cased}
-    elif kind == BPE:
-        special = request.get("special_tokens", SPECIAL_TOKENS)
-        learned = learn_byte_level_bpe(texts, path, size=size, cased=cased, special_tokens=special)
-    elif kind == WORDS:
-        learned = learn_words(texts, path, size=size, cased=cased)
-    else:
-        sentences = (
+    settings = {name: request[name] for name in ("special_tokens", "model_type") if name in request}
+    texts: Iterable[str] = sample
+    if kind == SENTENCEPIECE:
+        texts = (
             sentence
-            for text in texts
+            for text in sample
             for paragraph in text.split("\n")
             for sentence in split_sentences(paragraph, plan.language)
         )
-        model_type = request["model_type"]
-        learn_sentencepiece(sentences, path, size=size, cased=cased, model_type=model_type)
+    learned = learn(kind, texts, path, size=size, cased=cased, **settings)
     if learned < size:
         print(f"The text has only {learned} pieces to learn, not {size}.")
-    tokenizer = Tokenizer(kind, path.read_bytes(), str(path), cased=cased, **rules)
+    nfc = kind == WORDPIECE and cased
+    tokenizer = Tokenizer(kind, path.read_bytes(), str(path), cased=cased, nfc=nfc)
     if request.get("cls_last"):
-        template = Template.xlnet(tokenizer.roles)
-        tokenizer = Tokenizer(kind, tokenizer.vocabulary, str(path), cased=cased, template=template)
+        last = Template.xlnet(tokenizer.roles)
+        tokenizer = tokenizer.with_vocabulary(tokenizer.vocabulary, str(path), template=last)
     tokenizer.save(output)
 
 

@@ -9,36 +9,29 @@ same pieces as inside a text.
 
 import unicodedata
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from bertjax.base.errors import InputError
-from bertjax.text.library_file import (
-    BPE_MODEL,
-    LibraryPieces,
-    check_normalizers,
-    merges_of,
-    refuse_others,
-    steps_of,
-)
+from bertjax.text.bpe import BPE
+from bertjax.text.library_file import Check, steps_of
 from bertjax.text.offsets import without_white_space
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer as Library
 
 BYTES = 256  # pieces that every learned vocabulary has
 
-_KIND = "a byte-level BPE"
-# Other normalizers remove or add characters, so that pieces would not match places in the text.
-_NORMALIZERS = ("NFC", "NFD", "NFKC", "NFKD", "Lowercase")
 _DECODER = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
 
 
-class ByteLevelBPE(LibraryPieces):
+class ByteLevelBPE(BPE):
     """A byte-level BPE; what is not printable in `readable` is escaped."""
 
-    MODEL = BPE_MODEL
+    KIND = "a byte-level BPE"
+    WITHOUT = (
+        "a vocabulary and merges in it, as the library tokenizers writes a byte-level BPE: name a "
+        "vocab.txt for WordPiece, a .model for SentencePiece"
+    )
+    # Others remove or add characters, so that pieces would not match places in the text.
+    NORMALIZERS = ("NFC", "NFD", "NFKC", "NFKD", "Lowercase")
     keeps_spaces = True
 
     def __init__(self, data: bytes, origin: str, named: Mapping[str, str]):
@@ -51,46 +44,21 @@ class ByteLevelBPE(LibraryPieces):
         self.word_links = np.array([_links(piece) for piece in pieces], np.uint8).T.copy()
         self.continues_word = self.word_links[0] != 0
 
-    def _own_parts(self, description: dict[str, Any], origin: str) -> tuple[dict, dict, dict]:
-        model = description.get("model") or {}
-        if model.get("vocab") is None or model.get("merges") is None:
-            raise InputError(
-                f"{origin}: no model with a vocabulary and merges in it, as the library tokenizers "
-                "writes a byte-level BPE: name a vocab.txt for WordPiece, a .model for "
-                "SentencePiece"
-            )
+    def _checks(self, description: dict[str, Any], model: dict[str, Any]) -> Mapping[str, Check]:
         *before, last = steps_of(description, "pre_tokenizer") or [{}]
         prefix = (False,) if before else (False, True)  # after other steps, each part would get one
-        refuse_others(
-            {
-                "model.type": (model.get("type"), ("BPE",)),
-                "model.continuing_subword_prefix": (
-                    model.get("continuing_subword_prefix") or None,
-                    (None,),
-                ),
-                "model.end_of_word_suffix": (model.get("end_of_word_suffix") or None, (None,)),
-                "model.byte_fallback": (model.get("byte_fallback") or False, (False,)),
-                "model.dropout": (model.get("dropout") or None, (None,)),
-                "the last type of its pre_tokenizer": (last.get("type"), ("ByteLevel",)),
-                "pre_tokenizer.add_prefix_space": (last.get("add_prefix_space"), prefix),
-            },
-            _KIND,
-            origin,
-        )
-        check_normalizers(description, _NORMALIZERS, origin)
-        plain = {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": model.get("unk_token"),
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": bool(model.get("fuse_unk")),
-            "byte_fallback": False,
-            "ignore_merges": bool(model.get("ignore_merges")),
-            "vocab": model["vocab"],
-            "merges": merges_of(model, origin),
+        return {
+            **super()._checks(description, model),
+            "the last type of its pre_tokenizer": (last.get("type"), ("ByteLevel",)),
+            "pre_tokenizer.add_prefix_space": (last.get("add_prefix_space"), prefix),
         }
-        return plain, description["pre_tokenizer"], _DECODER
+
+    def _plain(self, description: dict, model: dict, origin: str) -> dict[str, Any]:
+        split = description["pre_tokenizer"]
+        return super()._plain(description, model, origin) | {
+            "pre_tokenizer": split,
+            "decoder": _DECODER,
+        }
 
     def _spans(self, text: str, offsets: np.ndarray) -> np.ndarray:
         """The library's spans, but with all of several characters that become one."""
@@ -98,18 +66,6 @@ class ByteLevelBPE(LibraryPieces):
         following = np.searchsorted(starts, starts, side="right")  # the piece of the next character
         ends = np.maximum(ends, np.append(starts, len(text))[following])
         return without_white_space(text, starts, ends)
-
-
-def empty_library(*, cased: bool) -> "Library":
-    """The library's tokenizer of this kind, to be trained, in the form of ModernBERT's."""
-    from tokenizers import Tokenizer as Library
-    from tokenizers import models, normalizers, pre_tokenizers
-
-    library = Library(models.BPE())
-    steps = [normalizers.NFC()] if cased else [normalizers.NFC(), normalizers.Lowercase()]
-    library.normalizer = steps[0] if cased else normalizers.Sequence(steps)
-    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    return library
 
 
 # ------------------------------------------------------------------------ bytes of a piece

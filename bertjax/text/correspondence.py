@@ -8,11 +8,9 @@ text says whether the piece begins a word: then a space stands before it.
 from collections.abc import Callable, Sequence
 
 from bertjax.text.byte_level import bytes_of, spelled
-from bertjax.text.domain_words import library_of
 from bertjax.text.special_tokens import UNK
 from bertjax.text.tokenizer import BPE, SENTENCEPIECE, UNIGRAM, WORDPIECE, Tokenizer
 from bertjax.text.unigram import WORD_MARK
-from bertjax.text.wordpiece import bert_wordpiece
 
 _INSIDE = "##"
 
@@ -49,19 +47,18 @@ def _text(tokenizer: Tokenizer, number: int) -> bytes:
 
 
 def _by_wordpiece(old: Tokenizer, texts: Sequence[bytes]) -> list[list[int]]:
+    from tokenizers import Tokenizer as Library
+    from tokenizers import models
+
     ids = {piece: number for number, piece in enumerate(old.tokens)}
     # To this library the start of a text is the inside of a word. Punctuation is always a word.
     inside = {piece: number for piece, number in ids.items() if len(piece) == 1}
     for piece, number in ids.items():
         if piece.startswith(_INSIDE):
             inside[piece] = inside[piece.removeprefix(_INSIDE)] = number
-    library = bert_wordpiece(
-        inside | {UNK: old.unk_id},
-        cased=old.cased,
-        strip_accents=old.strip_accents,
-        tokenize_chinese_chars=old.tokenize_chinese_chars,
-        nfc=old.nfc,
-    )
+    pieces = models.WordPiece(inside | {UNK: old.unk_id}, unk_token=UNK)
+    library = Library(pieces)
+    library.normalizer, library.pre_tokenizer = old.library.normalizer, old.library.pre_tokenizer
     return [
         old.encode([text])[0] if text.startswith(" ") else library.encode(text).ids
         for text in map(_decoded, texts)
@@ -69,7 +66,7 @@ def _by_wordpiece(old: Tokenizer, texts: Sequence[bytes]) -> list[list[int]]:
 
 
 def _by_bpe(old: Tokenizer, texts: Sequence[bytes]) -> list[list[int]]:
-    library, found = library_of(old), []
+    library, found = old.library, []
     for each in texts:
         text = _decoded(each)
         if text and library.normalizer:

@@ -9,13 +9,8 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-from bertjax.text.tokenizer import WORDPIECE, Tokenizer
-from bertjax.text.wordpiece import bert_wordpiece
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer as Library
+from bertjax.text.tokenizer import Tokenizer
 
 MIN_OCCURRENCES = 3  # what is rarer becomes no piece
 _UNUSED = re.compile(r"\[unused\d+\]")
@@ -26,26 +21,9 @@ def unused_ids(tokenizer: Tokenizer) -> list[int]:
     return [number for number, piece in enumerate(tokenizer.tokens) if _UNUSED.fullmatch(piece)]
 
 
-def library_of(tokenizer: Tokenizer) -> "Library":
-    """The library's tokenizer with the normalization and words of one of ours.
-
-    For a WordPiece it has no pieces. There is none for a SentencePiece .model.
-    """
-    from tokenizers import Tokenizer as Library
-
-    if tokenizer.kind != WORDPIECE:
-        return Library.from_buffer(tokenizer.vocabulary)
-    return bert_wordpiece(
-        None,
-        cased=tokenizer.cased,
-        strip_accents=tokenizer.strip_accents,
-        tokenize_chinese_chars=tokenizer.tokenize_chinese_chars,
-    )
-
-
 def count_words(texts: Iterable[str], tokenizer: Tokenizer) -> Counter[str]:
     """Counts words as the tokenizer has them, with the space before them if it keeps spaces."""
-    library = library_of(tokenizer)
+    library = tokenizer.library
     # A newline or a space always ends a word. Each distinct string between them is split only once.
     strings = Counter[str]()
     for text in texts:
@@ -95,20 +73,4 @@ def with_words(tokenizer: Tokenizer, words: list[str]) -> Tokenizer:
     places = unused_ids(tokenizer)[: len(words)]
     for place, word in zip(places, words, strict=True):
         lines[place] = lines[place].replace(tokenizer.tokens[place].encode(), word.encode())
-    return changed_vocabulary(tokenizer, b"\n".join(lines))
-
-
-def changed_vocabulary(tokenizer: Tokenizer, vocabulary: bytes) -> Tokenizer:
-    """A tokenizer with the rules, special tokens and template of another, and its own pieces."""
-    rules: dict = {}
-    if tokenizer.kind == WORDPIECE:
-        rules = dict(
-            cased=tokenizer.cased,
-            strip_accents=tokenizer.strip_accents,
-            tokenize_chinese_chars=tokenizer.tokenize_chinese_chars,
-            nfc=tokenizer.nfc,
-        )
-    else:
-        names = {role: tokenizer.tokens[number] for role, number in tokenizer.roles.items()}
-        rules = dict(special_tokens=names, template=tokenizer.template)
-    return Tokenizer(tokenizer.kind, vocabulary, "the vocabulary with new pieces", **rules)
+    return tokenizer.with_vocabulary(b"\n".join(lines))

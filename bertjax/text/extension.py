@@ -18,23 +18,8 @@ from itertools import pairwise
 
 from bertjax.base.errors import InputError
 from bertjax.text.byte_level import spelled
-from bertjax.text.domain_words import (
-    MIN_OCCURRENCES,
-    changed_vocabulary,
-    choose_words,
-    count_pieces,
-    library_of,
-    unused_ids,
-)
-from bertjax.text.tokenizer import (
-    BPE,
-    LIBRARY_KINDS,
-    OF_WORDS,
-    SENTENCEPIECE,
-    UNIGRAM,
-    WORDPIECE,
-    Tokenizer,
-)
+from bertjax.text.domain_words import MIN_OCCURRENCES, choose_words, count_pieces, unused_ids
+from bertjax.text.tokenizer import BPE, OF_WORDS, SENTENCEPIECE, WORDPIECE, Tokenizer
 from bertjax.text.unigram import WORD_MARK
 from bertjax.text.vocabulary import missing_characters
 
@@ -62,7 +47,7 @@ def extended(
     """The tokenizer with at most `number` more pieces, from a text that has those `counts`."""
     if tokenizer.kind == WORDPIECE:
         limit = int(number * _CHARACTERS)
-        characters = missing_characters(texts, library_of(tokenizer), tokenizer.tokens, limit)
+        characters = missing_characters(texts, tokenizer.library, tokenizer.tokens, limit)
         tokenizer = _with_lines(tokenizer, characters)
         return _with_lines(tokenizer, choose_words(counts, tokenizer, number - len(characters)))
     if tokenizer.kind == BPE:
@@ -81,54 +66,47 @@ def extends(new: Tokenizer, old: Tokenizer) -> bool:
 
 def _meaning(tokenizer: Tokenizer, size: int, unused: set[int]) -> tuple:
     """What decides the ids of a text, of a vocabulary's first pieces, whatever its file's form."""
-    rules = (
-        tokenizer.cased,
-        tokenizer.strip_accents,
-        tokenizer.tokenize_chinese_chars,
-        tokenizer.nfc,
-    )
     used = [None if i in unused else piece for i, piece in enumerate(tokenizer.tokens[:size])]
-    rest: list = []
-    if tokenizer.kind in LIBRARY_KINDS:
-        description = json.loads(tokenizer.vocabulary)
-        model = description.pop("model")
-        pieces = model.pop("vocab")
-        rest = [description, model.pop("merges", None), model]
-        if tokenizer.kind != UNIGRAM:
-            # Merges into later pieces come after all others.
-            rest[1] = [merge for merge in rest[1] if pieces["".join(merge)] < size]
-        else:
-            added = {token["content"] for token in description["added_tokens"]}
-            rest[1] = [score for piece, score in pieces[:size] if piece not in added]
-    return tokenizer.kind, *rules, used, rest, tokenizer.template
+    same = (tokenizer.kind, tokenizer.cased, used, tokenizer.template)
+    if tokenizer.kind == SENTENCEPIECE:
+        return same
+    description = tokenizer.description()
+    model = description.pop("model")
+    pieces, rest = model.pop("vocab"), []
+    if isinstance(pieces, list):
+        added = {token["content"] for token in description["added_tokens"]}
+        rest = [score for piece, score in pieces[:size] if piece not in added]
+    elif "merges" in model:  # those into later pieces come after all others
+        rest = [merge for merge in model.pop("merges") if pieces["".join(merge)] < size]
+    return *same, description, model, rest
 
 
 def _with_lines(tokenizer: Tokenizer, pieces: Sequence[str]) -> Tokenizer:
     """A WordPiece with more lines in its vocab.txt."""
     before = tokenizer.vocabulary.removesuffix(b"\n")
-    return changed_vocabulary(tokenizer, b"\n".join([before, *(p.encode() for p in pieces), b""]))
+    lines = [before, *(piece.encode() for piece in pieces), b""]
+    return tokenizer.with_vocabulary(b"\n".join(lines))
 
 
 # --------------------------------------------------------------------------- byte-level BPE
 
 
 def _with_merges(tokenizer: Tokenizer, counts: Counter[str], number: int) -> Tokenizer:
-    description = json.loads(tokenizer.vocabulary)
+    description = tokenizer.description()
     model = description["model"]
     # Added tokens after the pieces would be moved by new pieces, if these had their ids.
     model["vocab"] = {piece: each for each, piece in enumerate(tokenizer.tokens)}
     for pair in _learn_merges(tokenizer, counts, number):
         model["merges"].append(list(pair))
         model["vocab"]["".join(pair)] = len(model["vocab"])
-    return changed_vocabulary(tokenizer, json.dumps(description).encode())
+    return tokenizer.with_vocabulary(json.dumps(description).encode())
 
 
 def _learn_merges(tokenizer: Tokenizer, counts: Counter[str], number: int) -> list[tuple[str, str]]:
     """The pairs of pieces that are joined, in this order; equally frequent ones by their names."""
-    library = library_of(tokenizer)
     words = [(word, count) for word, count in counts.items() if count >= MIN_OCCURRENCES]
     split = [
-        [token.value for token in library.model.tokenize(spelled(word.encode()))]
+        [token.value for token in tokenizer.library.model.tokenize(spelled(word.encode()))]
         for word, _ in words
     ]
     frequency: Counter[tuple[str, str]] = Counter()
@@ -183,7 +161,7 @@ def _joined(pieces: Sequence[str], pair: tuple[str, str]) -> list[str]:
 
 
 def _with_scores(tokenizer: Tokenizer, counts: Counter[str], number: int) -> Tokenizer:
-    description = json.loads(tokenizer.vocabulary)
+    description = tokenizer.description()
     pieces = description["model"]["vocab"]
     # Added tokens after the pieces would be moved by new pieces, if these had their ids.
     pieces += [[token, 0.0] for token in tokenizer.tokens[len(pieces) :]]
@@ -195,4 +173,4 @@ def _with_scores(tokenizer: Tokenizer, counts: Counter[str], number: int) -> Tok
         if score > sum(pieces[each][1] for each in ids):
             chosen.append([WORD_MARK + word, score])
     pieces += chosen[:number]
-    return changed_vocabulary(tokenizer, json.dumps(description).encode())
+    return tokenizer.with_vocabulary(json.dumps(description).encode())

@@ -7,19 +7,14 @@ file for which bertjax cannot give these ids is refused.
 
 import abc
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NotRequired
-
-import numpy as np
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 from bertjax.base.errors import InputError
 from bertjax.base.validation import optional, parsed, record
-from bertjax.text.offsets import behind_marks, without_white_space
+from bertjax.text.pieces import LibraryPieces
 from bertjax.text.special_tokens import names_by_role
 from bertjax.text.template import Template, TokenSequence
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer as Library
 
 # The types of the parts of a tokenizer.json that bertjax reads.
 _STEP = dict(type=str, prepend_scheme=str, replacement=str, add_prefix_space=bool, split=bool)
@@ -42,36 +37,26 @@ _PARTS = dict(
 )
 _LOWERCASE = "Lowercase"
 
-# The types of the fields of a BPE's "model".
-BPE_MODEL = (
-    dict.fromkeys(("type", "continuing_subword_prefix", "end_of_word_suffix"), str)
-    | dict.fromkeys(("byte_fallback", "fuse_unk", "ignore_merges"), bool)
-    | {"dropout": float, "unk_token": str}
-    | {"vocab": dict[str, int], "merges": list[tuple[str, str] | str]}
-)
+# A value of a file, and those that are read, of which the first is usual.
+Check = tuple[Any, tuple]
 
 
-class LibraryPieces(abc.ABC):
-    """A tokenizer of the library, with the members that `bertjax.text.tokenizer` needs.
+class LibraryFile(LibraryPieces):
+    """A vocabulary whose file is a tokenizer.json. A subclass says what it may have.
 
-    A subclass is a kind of model: what its file may have, and what its pieces mean.
+    `vocabulary` is the file in one form: without padding, truncation and template.
 
     Attributes:
-      vocabulary: the bytes of the file, in one form: without padding, truncation and template.
-      cased: False if the file says that text is lower-cased first.
-      tokens: the piece of each id, as the file writes it.
       added: the names of the added tokens.
       special: the names of the added tokens that are special tokens.
-      roles: the id of each role's special token.
-      template: None if the file has none.
     """
 
+    KIND: ClassVar[str]  # for messages
     MODEL: ClassVar[Mapping[str, Any]]  # the types of the fields of "model"
-    keeps_spaces: ClassVar[bool]
-    readable: list[str]
-    continues_word: np.ndarray
-    word_links: np.ndarray | None
-    _TEXTS_AT_ONCE = 1000  # with offsets, the library takes about 20 kB for a paragraph
+    NEEDED: ClassVar[Sequence[str]]  # the fields of "model" without which there is none
+    WITHOUT: ClassVar[str]  # what a file has not that has not these, and what to do
+    NORMALIZERS: ClassVar[Sequence[str]]  # those that are read
+    NAMES: ClassVar[Mapping[str, str]] = {}  # of special tokens, where no file gives another
 
     def __init__(self, data: bytes, origin: str, named: Mapping[str, str]):
         """Reads a tokenizer.json; `origin` is its name, for messages.
@@ -84,21 +69,40 @@ class LibraryPieces(abc.ABC):
         from tokenizers import Tokenizer as Library
 
         description = _read(data, origin, self.MODEL)
-        normalizers = steps_of(description, "normalizer")
+        model, normalizers = description.get("model") or {}, steps_of(description, "normalizer")
+        if any(model.get(name) is None for name in self.NEEDED) or model["vocab"] == []:
+            raise InputError(f"{origin}: no model with {self.WITHOUT}")
+        refuse_others(self._checks(description, model), self.KIND, origin)
+        for kind in (step.get("type") for step in normalizers):
+            if kind not in self.NORMALIZERS:
+                raise InputError(
+                    f"{origin}: its normalizer is {kind!r}; bertjax reads "
+                    f"{', '.join(self.NORMALIZERS)}: it cannot give the ids of this tokenizer"
+                )
         self.cased = not any(s.get("lowercase", s.get("type") == _LOWERCASE) for s in normalizers)
-        self.vocabulary = _serialized(description, *self._own_parts(description, origin))
+        plain = {
+            "version": "1.0",
+            "truncation": None,
+            "padding": None,
+            "added_tokens": sorted(description["added_tokens"], key=lambda token: token["id"]),
+            "normalizer": description.get("normalizer"),
+            "post_processor": None,
+            **self._plain(description, model, origin),
+        }
+        written = json.dumps(plain, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+        self.vocabulary = written.encode()
         try:
-            self._loaded = Library.from_buffer(self.vocabulary)
+            self.library = Library.from_buffer(self.vocabulary)
         except ValueError as error:
             reason = str(error).removeprefix("Cannot instantiate Tokenizer from buffer: ")
             raise InputError(
                 f"{origin}: the library tokenizers cannot read it: {reason}: download it again"
             ) from error
-        ids = self._loaded.get_vocab()
-        self.tokens = _tokens(ids, description, origin)
+        ids = self.library.get_vocab()
+        self.tokens = self.readable = _tokens(ids, description, origin)
         self.added = {token["content"] for token in description["added_tokens"]}
         self.special = {t["content"] for t in description["added_tokens"] if t["special"]}
-        names = names_by_role(self.special, named)
+        names = names_by_role(self.special, {**self.NAMES, **named})
         if missing := [name for name in dict.fromkeys(names.values()) if name not in self.special]:
             raise InputError(
                 f"{origin}: {' '.join(missing)} not among its special tokens: it needs "
@@ -109,97 +113,16 @@ class LibraryPieces(abc.ABC):
         self.template = template_of(description, ids, origin)
 
     @abc.abstractmethod
-    def _own_parts(
-        self, description: dict[str, Any], origin: str
-    ) -> tuple[dict, dict, dict | None]:
-        """The model, pre_tokenizer and decoder of the file, checked and in one form."""
+    def _checks(self, description: dict[str, Any], model: dict[str, Any]) -> Mapping[str, Check]:
+        """What the file must have, by the place in it."""
 
-    def _library(self, *, special: bool) -> "Library":
-        """The library's tokenizer that reads names of special tokens as such, or else as text."""
-        self._loaded.encode_special_tokens = not special
-        return self._loaded
+    @abc.abstractmethod
+    def _plain(self, description: dict, model: dict, origin: str) -> dict[str, Any]:
+        """The model, pre_tokenizer and decoder of the checked file, in one form."""
 
-    def _spans(self, text: str, offsets: np.ndarray) -> np.ndarray:
-        """The library's offsets as spans of `Tokenizer.encode_with_offsets`, int32 [N, 2]."""
-        starts, ends = np.maximum.accumulate(offsets, axis=0).T
-        return without_white_space(text, starts, behind_marks(text)[ends])
-
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of texts, in which special tokens are text."""
-        return self._encode(texts, special=False)
-
-    def encode_prompts(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of texts, in which special tokens mean themselves, as in transformers."""
-        return self._encode(texts, special=True)
-
-    def _encode(self, texts: Sequence[str], *, special: bool) -> list[list[int]]:
-        library = self._library(special=special)
-        encodings = library.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [encoding.ids for encoding in encodings]
-
-    def encode_with_offsets(self, texts: Sequence[str]) -> Iterator[tuple[list[int], np.ndarray]]:
-        """The ids of `encode`, and the characters of each piece."""
-        for first in range(0, len(texts), self._TEXTS_AT_ONCE):
-            some = list(texts[first : first + self._TEXTS_AT_ONCE])
-            library = self._library(special=False)
-            encodings = library.encode_batch(some, add_special_tokens=False)
-            for text, encoding in zip(some, encodings, strict=True):
-                offsets = np.array(encoding.offsets, np.int32).reshape(-1, 2)
-                yield encoding.ids, self._spans(text, offsets)
-
-    def decode(self, ids: list[int]) -> str:
-        """The text of ids, as the library gives it."""
-        return self._library(special=True).decode(ids, skip_special_tokens=False)
-
-
-def is_unigram(data: bytes) -> bool:
-    """Whether a tokenizer.json is of a unigram model; False for a damaged one.
-
-    Older files do not name the model; its vocabulary is a list.
-    """
-    return _has_model(data, vocab=list, type=NotRequired[Literal["Unigram"] | None])
-
-
-def marks_word_ends(data: bytes) -> bool:
-    """Whether a tokenizer.json is of a BPE with a suffix at the end of words, as GPT's."""
-    return _has_model(data, end_of_word_suffix=Literal["</w>"])
-
-
-def is_word_level(data: bytes) -> bool:
-    """Whether a tokenizer.json is of a vocabulary of whole words."""
-    return _has_model(data, type=Literal["WordLevel"])
-
-
-def cuts_at_spaces(data: bytes) -> bool:
-    """Whether a tokenizer.json cuts words at spaces alone, as that of words cut by Moses."""
-    kind = record(pre_tokenizer=record(type=Literal["WhitespaceSplit"]))
-    return _has(data, kind)
-
-
-def _has_model(data: bytes, **fields: Any) -> bool:
-    return _has(data, record(model=record(**fields)))
-
-
-def _has(data: bytes, kind: Any) -> bool:
-    try:
-        parsed(data, kind, "tokenizer.json", "")
-    except InputError:
-        return False
-    return True
-
-
-def merges_of(model: Mapping[str, Any], origin: str) -> list[list[str]]:
-    """The two pieces of each merge of a BPE, which older files write as one text."""
-    found = []
-    for number, merge in enumerate(model["merges"]):
-        parts = merge.split(" ") if isinstance(merge, str) else merge
-        if len(parts) != 2:
-            raise InputError(
-                f"{origin}: model.merges[{number}] is {merge!r}, must be two pieces with a space "
-                "between them: download it again"
-            )
-        found.append(list(parts))
-    return found
+    def description(self) -> dict[str, Any]:
+        """A new copy of the content of `vocabulary`."""
+        return json.loads(self.vocabulary)
 
 
 def steps_of(description: dict[str, Any], part: str) -> list[dict[str, Any]]:
@@ -213,23 +136,13 @@ def steps_of(description: dict[str, Any], part: str) -> list[dict[str, Any]]:
     return value.get(names.get(part, "processors")) or []
 
 
-def refuse_others(found: Mapping[str, tuple[Any, tuple]], kind: str, origin: str) -> None:
-    """Raises InputError for a value that is not read: place in the file -> (value, those read)."""
+def refuse_others(found: Mapping[str, Check], kind: str, origin: str) -> None:
+    """Raises InputError for the first value, by its place in the file, that is not read."""
     for place, (value, known) in found.items():
         if value not in known:
             raise InputError(
                 f"{origin}: {place} is {value!r}, where {kind} has {known[0]!r}: bertjax cannot "
                 "give the ids of this tokenizer"
-            )
-
-
-def check_normalizers(description: dict[str, Any], known: Sequence[str], origin: str) -> None:
-    """Raises InputError for a step of normalization that is not known."""
-    for step in steps_of(description, "normalizer"):
-        if step.get("type") not in known:
-            raise InputError(
-                f"{origin}: its normalizer is {step.get('type')!r}; bertjax reads "
-                f"{', '.join(known)}: it cannot give the ids of this tokenizer"
             )
 
 
@@ -239,24 +152,6 @@ def _read(data: bytes, origin: str, model: Mapping[str, Any]) -> dict[str, Any]:
     description = parsed(data, kind, origin, "correct it, or download it again")
     description["added_tokens"] = description.get("added_tokens") or []
     return description
-
-
-def _serialized(
-    description: dict[str, Any], model: dict, pre_tokenizer: dict, decoder: dict | None
-) -> bytes:
-    """The file in one order, without the parts that do not change the ids of a text."""
-    plain = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": sorted(description["added_tokens"], key=lambda token: token["id"]),
-        "normalizer": description.get("normalizer"),
-        "pre_tokenizer": pre_tokenizer,
-        "post_processor": None,
-        "decoder": decoder,
-        "model": model,
-    }
-    return json.dumps(plain, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode()
 
 
 def _tokens(ids: dict[str, int], description: dict[str, Any], origin: str) -> list[str]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from bertjax.base.errors import InputError
 from bertjax.base.extras import install
+from bertjax.text.library_file import Check
 from bertjax.text.special_tokens import GPT
 from bertjax.text.word_bpe import WordBPE
 
@@ -33,6 +34,7 @@ class MosesBPE(WordBPE):
     """A BPE over the words of Moses; if not cased, text also loses its accents."""
 
     KIND = "XLM's BPE"
+    NORMALIZERS = ("Lowercase", "NFD", "StripAccents")
     PRE_TOKENIZER = SPLIT_AT_SPACES
 
     def __init__(self, data: bytes, origin: str, named: Mapping[str, str]):
@@ -46,7 +48,7 @@ class MosesBPE(WordBPE):
         self._mend = MosesPunctNormalizer(lang="en", pre_replace_unicode_punct=True).normalize
         self._cut = MosesTokenizer(lang="en").tokenize
 
-    def _normalizer_checks(self, normalizer: Mapping[str, Any]) -> dict[str, tuple[Any, tuple]]:
+    def _normalizer_checks(self, normalizer: Mapping[str, Any]) -> dict[str, Check]:
         return {"normalizer": (normalizer, ({}, FOLDED, _FORMER))}
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:

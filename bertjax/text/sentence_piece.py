@@ -1,29 +1,35 @@
 """A SentencePiece model as Google's library runs it."""
 
+import re
 from collections.abc import Iterator, Sequence
+from itertools import chain, zip_longest
 
 import numpy as np
 
 from bertjax.base.errors import InputError
-from bertjax.text.pieces import Pieces
-from bertjax.text.special_tokens import BERT
+from bertjax.text.special_tokens import BERT, SPECIAL_TOKENS
 from bertjax.text.unigram import WORD_MARK
 
 
-class SentencePiece(Pieces):
-    """A SentencePiece model whose special tokens are control symbols (text cannot make them)."""
+class SentencePiece:
+    """A SentencePiece model whose special tokens are control symbols (text cannot make them).
 
-    def __init__(self, data: bytes, cased: bool, origin: str):
+    It has the members of `LibraryPieces`, but for the library.
+    """
+
+    keeps_spaces, template, word_links = False, None, None
+
+    def __init__(self, data: bytes, origin: str, *, cased: bool | None):
         from sentencepiece import SentencePieceProcessor
 
-        self._cased = cased
-        self._library = library = SentencePieceProcessor()
+        self.vocabulary, self.cased = data, cased is not False
+        self._model = library = SentencePieceProcessor()
         try:
             library.LoadFromSerializedProto(data)
         except RuntimeError as error:
             raise InputError(f"{origin}: not a SentencePiece model.") from error
         size = library.get_piece_size()
-        self.tokens = [library.id_to_piece(each) for each in range(size)]
+        self.tokens = self.readable = [library.id_to_piece(each) for each in range(size)]
         # The model itself says which pieces are padding and unknown; they may have any name.
         self.roles = {"pad": library.pad_id(), "unk": library.unk_id()}
         for role, name in list(BERT.items())[2:]:
@@ -42,13 +48,23 @@ class SentencePiece(Pieces):
         )
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        if not self._cased:
+        if not self.cased:
             texts = [text.lower() for text in texts]
-        return self._library.encode(list(texts), num_threads=1)
+        return self._model.encode(list(texts), num_threads=1)
+
+    def encode_prompts(self, texts: Sequence[str]) -> list[list[int]]:
+        special = {name: self.roles[role] for role, name in BERT.items()}
+        border = re.compile("(" + "|".join(map(re.escape, SPECIAL_TOKENS)) + ")")
+        encoded = []
+        for parts in map(border.split, texts):
+            plain, between = self.encode(parts[::2]), [[special[part]] for part in parts[1::2]]
+            in_turn = chain.from_iterable(zip_longest(plain, between, fillvalue=()))
+            encoded.append(list(chain.from_iterable(in_turn)))
+        return encoded
 
     def encode_with_offsets(self, texts: Sequence[str]) -> Iterator[tuple[list[int], np.ndarray]]:
-        shown = list(texts) if self._cased else [text.lower() for text in texts]
-        mappings = self._library.encode(shown, return_type="offset_mapping", num_threads=1)
+        shown = list(texts) if self.cased else [text.lower() for text in texts]
+        mappings = self._model.encode(shown, return_type="offset_mapping", num_threads=1)
         for text, lower, mapping in zip(texts, shown, mappings, strict=True):
             # A piece has the white space before it.
             spans = [_stripped(lower, *span) for span in mapping["offsets"]]
@@ -62,11 +78,11 @@ class SentencePiece(Pieces):
         run: list[int] = []  # ids of text, since the last special token
         for each in ids:
             if each in self.roles.values():
-                words += [self._library.decode(run), self.tokens[each]]
+                words += [self._model.decode(run), self.tokens[each]]
                 run = []
             else:
                 run.append(each)
-        return " ".join(filter(None, [*words, self._library.decode(run)]))
+        return " ".join(filter(None, [*words, self._model.decode(run)]))
 
 
 def _stripped(text: str, start: int, end: int) -> tuple[int, int]:

@@ -11,23 +11,18 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, NotRequired, Self
+from typing import TYPE_CHECKING, Any, NotRequired, Self
 
 import numpy as np
 
 from bertjax.base.cloud_storage import checked_path, path_of
 from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write, inside, read_json, write_json
-from bertjax.base.validation import converted, record
+from bertjax.base.validation import converted, optional, parsed, record
 from bertjax.text.byte_level import ByteLevelBPE
-from bertjax.text.library_file import (
-    LibraryPieces,
-    cuts_at_spaces,
-    is_unigram,
-    is_word_level,
-    marks_word_ends,
-)
-from bertjax.text.moses_bpe import MosesBPE
+from bertjax.text.library_file import LibraryFile
+from bertjax.text.moses_bpe import SPLIT_AT_SPACES, MosesBPE
+from bertjax.text.pieces import LibraryPieces
 from bertjax.text.sentence_piece import SentencePiece
 from bertjax.text.special_tokens import BERT
 from bertjax.text.template import Template
@@ -35,7 +30,10 @@ from bertjax.text.unigram import Unigram
 from bertjax.text.usual import Usual
 from bertjax.text.word_bpe import WordBPE
 from bertjax.text.word_level import WordLevel
-from bertjax.text.wordpiece import WordPiece, has_upper_case, read_lines
+from bertjax.text.wordpiece import WordPiece
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Library
 
 WORDPIECE = "wordpiece"
 SENTENCEPIECE = "sentencepiece"
@@ -46,7 +44,7 @@ MOSES_BPE = "moses_bpe"  # XLM's
 WORDS = "words"  # ELMo's
 KINDS = (WORDPIECE, SENTENCEPIECE, BPE, WORDS)  # that can be learned
 # Their vocabulary file is a tokenizer.json of the library `tokenizers`.
-LIBRARY_KINDS: dict[str, type[LibraryPieces]] = {
+LIBRARY_KINDS: dict[str, type[LibraryFile]] = {
     BPE: ByteLevelBPE,
     UNIGRAM: Unigram,
     WORD_BPE: WordBPE,
@@ -131,28 +129,25 @@ class Tokenizer:
             files give. The vocabulary file and the usual names give the rest.
           template: None: that of the file, or the usual one for its special tokens.
         """
-        pieces: LibraryPieces | WordPiece | SentencePiece
-        if kind in LIBRARY_KINDS:
-            pieces = LIBRARY_KINDS[kind](vocabulary, origin, special_tokens or {})
-            if cased not in (None, pieces.cased):
-                raise InputError(f"{origin}: says cased={pieces.cased}, asked for {cased}.")
-            vocabulary, cased = pieces.vocabulary, pieces.cased
-        elif cased is None:
-            cased = kind == SENTENCEPIECE or has_upper_case(read_lines(vocabulary, origin))
-        self.kind, self.cased, self.vocabulary = kind, cased, vocabulary
-        self.strip_accents = not cased if strip_accents is None else strip_accents
-        self.tokenize_chinese_chars, self.nfc, self.usual = tokenize_chinese_chars, nfc, usual
+        pieces: LibraryPieces | SentencePiece
         if kind == WORDPIECE:
             pieces = WordPiece(
                 vocabulary,
                 origin,
                 cased=cased,
-                strip_accents=self.strip_accents,
+                strip_accents=strip_accents,
                 tokenize_chinese_chars=tokenize_chinese_chars,
                 nfc=nfc,
             )
         elif kind == SENTENCEPIECE:
-            pieces = SentencePiece(vocabulary, cased, origin)
+            pieces = SentencePiece(vocabulary, origin, cased=cased)
+        else:
+            pieces = LIBRARY_KINDS[kind](vocabulary, origin, special_tokens or {})
+            if cased not in (None, pieces.cased):
+                raise InputError(f"{origin}: says cased={pieces.cased}, asked for {cased}.")
+        self.kind, self.cased, self.vocabulary = kind, pieces.cased, pieces.vocabulary
+        self.strip_accents = not self.cased if strip_accents is None else strip_accents
+        self.tokenize_chinese_chars, self.nfc, self.usual = tokenize_chinese_chars, nfc, usual
         self._pieces = pieces
         self.keeps_spaces: bool = pieces.keeps_spaces
         self.tokens: list[str] = pieces.tokens
@@ -169,21 +164,44 @@ class Tokenizer:
             f"{name}={value if name in _RULES else json.dumps(value, sort_keys=True)}"
             for name, value in self._own().items()
         )
-        rules = " ".join([kind, str(cased), *own])
-        self.identity = hashlib.sha256(vocabulary + f"\0{rules}".encode()).hexdigest()
+        rules = " ".join([kind, str(self.cased), *own])
+        self.identity = hashlib.sha256(self.vocabulary + f"\0{rules}".encode()).hexdigest()
 
     def _own(self) -> dict[str, Any]:
         """The rules, special tokens and template that are not BERT's or not usual; often {}."""
         berts = dict(zip(_RULES, (not self.cased, True, False), strict=True))
         own = {rule: getattr(self, rule) for rule in _RULES if getattr(self, rule) != berts[rule]}
-        names = {role: self.tokens[number] for role, number in self.roles.items()}
-        if self.kind in LIBRARY_KINDS and names != BERT:
-            own[_SPECIAL_TOKENS] = names
+        if self.kind in LIBRARY_KINDS and self.names != BERT:
+            own[_SPECIAL_TOKENS] = self.names
         if self.template != Template.usual(self.roles):
             own[_TEMPLATE] = template = dataclasses.asdict(self.template)
             if not template["between_type"]:  # a later field: identities stay
                 del template["between_type"]
         return own
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The special token of each role."""
+        return {role: self.tokens[number] for role, number in self.roles.items()}
+
+    @property
+    def library(self) -> "Library":
+        """The tokenizer of the library `tokenizers`, to read; a SentencePiece .model has none."""
+        assert isinstance(self._pieces, LibraryPieces)
+        return self._pieces.library
+
+    def description(self) -> dict[str, Any]:
+        """The content of its tokenizer.json; a SentencePiece .model has none."""
+        assert isinstance(self._pieces, LibraryPieces)
+        return self._pieces.description()
+
+    def with_vocabulary(
+        self, vocabulary: bytes, origin: str = "the vocabulary with new pieces", **changes: Any
+    ) -> Self:
+        """A tokenizer with these rules, names and template, but for `changes`, and other pieces."""
+        rules = {rule: getattr(self, rule) for rule in ("cased", *_RULES, _TEMPLATE)}
+        rules[_SPECIAL_TOKENS] = self.names
+        return type(self)(self.kind, vocabulary, origin, **rules | changes)
 
     def _id(self, role: str) -> int:
         if role not in self.roles:
@@ -243,13 +261,8 @@ class Tokenizer:
         if not path.exists():
             raise InputError(f"{path}: no such vocabulary file.")
         data = path.read_bytes()
-        kind = {".model": SENTENCEPIECE, ".json": BPE}.get(path.suffix, WORDPIECE)
-        if kind == BPE and is_unigram(data):
-            kind = UNIGRAM
-        elif kind == BPE and marks_word_ends(data):
-            kind = MOSES_BPE if cuts_at_spaces(data) else WORD_BPE
-        elif kind == BPE and is_word_level(data):
-            kind = WORDS
+        kind = SENTENCEPIECE if path.suffix == ".model" else WORDPIECE
+        kind = _kind_in(data) if path.suffix == ".json" else kind
         return cls(kind, data, str(path), cased=cased)
 
     @classmethod
@@ -363,6 +376,27 @@ class Tokenizer:
     def decode(self, ids: Iterable[int]) -> str:
         """The text of `ids`; special tokens are written out."""
         return self._pieces.decode([int(each) for each in ids])
+
+
+def kind_of(description: Mapping[str, Any]) -> str | None:
+    """The kind of a tokenizer.json; None if it is none of `LIBRARY_KINDS`."""
+    model = description.get("model") or {}
+    name = model.get("type")
+    if isinstance(model.get("vocab"), list) and name in ("Unigram", None):  # None: older files
+        return UNIGRAM
+    if name != "BPE":
+        return WORDS if name == "WordLevel" else None
+    if not model.get("end_of_word_suffix"):
+        return BPE
+    return MOSES_BPE if description.get("pre_tokenizer") == SPLIT_AT_SPACES else WORD_BPE
+
+
+def _kind_in(data: bytes) -> str:
+    """The kind of a tokenizer.json; for any other file "bpe", whose reader says what is wrong."""
+    try:
+        return kind_of(parsed(data, optional(model=dict), "tokenizer.json", "")) or BPE
+    except InputError:
+        return BPE
 
 
 def refuse_surrogates(texts: Sequence[str]) -> None:

@@ -4,19 +4,18 @@ import io
 import os
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write
-from bertjax.text.byte_level import empty_library
 from bertjax.text.special_tokens import CLS, MASK, PAD, SEP, SPECIAL_TOKENS, UNK
-from bertjax.text.word_level import FIRST, empty_word_library
-from bertjax.text.wordpiece import bert_wordpiece
+from bertjax.text.tokenizer import BPE, SENTENCEPIECE, WORDPIECE, WORDS
+from bertjax.text.word_level import FIRST
+from bertjax.text.wordpiece import bert_wordpiece, of_berts_words
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Library
@@ -37,14 +36,59 @@ _MAX_SENTENCES = 200_000
 _SENTENCEPIECE_THREADS = 2
 
 
-def learn_wordpiece(
-    texts: Sequence[str], path: str | os.PathLike, *, size: int, cased: bool
+def learn(
+    kind: str,
+    texts: Iterable[str],
+    path: str | os.PathLike,
+    *,
+    size: int,
+    cased: bool,
+    **settings: Any,
 ) -> int:
-    """Learns a WordPiece vocabulary of at most `size` pieces, and returns how many it has.
+    """Writes a vocabulary of at most `size` pieces, and returns how many it has.
 
-    Writes a vocab.txt. Every character of the alphabet gets one piece for the start of a word and
-    one for the rest of a word, so a word with only these characters never becomes [UNK]. A cased
-    vocabulary brings text into the form NFC. A text that is too small gives fewer pieces.
+    A text that is too small gives fewer pieces; a SentencePiece always has `size`.
+
+    Args:
+      kind: one of `bertjax.text.tokenizer.KINDS`.
+      texts: for a SentencePiece, sentences.
+      settings: `special_tokens` of a byte-level BPE; `model_type` of a SentencePiece, "unigram" or
+        "bpe".
+
+    Raises:
+      InputError: the text has no characters, or is too small for a SentencePiece.
+    """
+    if kind == SENTENCEPIECE:
+        texts = islice(filter(str.strip, texts), _MAX_SENTENCES)
+    texts = list(texts)
+    if not any(map(str.strip, texts)):
+        raise _without_text(path)
+    content, learned = _LEARNERS[kind](path, texts, size=size, cased=cased, **settings)
+    with atomic_write(path) as file:
+        file.write(content)
+    return learned
+
+
+def _without_text(path: str | os.PathLike) -> InputError:
+    return InputError(f"{path}: no vocabulary to learn: the text has no characters.")
+
+
+Learned = tuple[bytes, int]  # the content of the file, and its number of pieces
+
+
+def _library_file(library: "Library") -> Learned:
+    return library.to_str().encode(), library.get_vocab_size()
+
+
+# -------------------------------------------------------------------------------- WordPiece
+
+
+def _wordpiece(path: str | os.PathLike, texts: Sequence[str], *, size: int, cased: bool) -> Learned:
+    """Learns a vocab.txt.
+
+    Every character of the alphabet gets one piece for the start of a word and one for the rest of a
+    word, so a word with only these characters never becomes [UNK]. A cased vocabulary brings text
+    into the form NFC.
     """
     from tokenizers.trainers import WordPieceTrainer
 
@@ -68,13 +112,7 @@ def learn_wordpiece(
     library.train_from_iterator(_with_shorter_words(texts), trainer)
     ids = library.get_vocab(with_added_tokens=False)
     tokens = sorted(ids, key=ids.__getitem__)
-    with atomic_write(path, "w") as file:
-        file.writelines(f"{token}\n" for token in tokens)
-    return len(tokens)
-
-
-def _without_text(path: str | os.PathLike) -> InputError:
-    return InputError(f"{path}: no vocabulary to learn: the text has no characters.")
+    return "".join(f"{token}\n" for token in tokens).encode(), len(tokens)
 
 
 def _alphabet(texts: Iterable[str], normalizer: "Normalizer", limit: int) -> list[str]:
@@ -132,32 +170,27 @@ def _continues_word(character: str, library: "Library") -> bool:
     return len(library.pre_tokenizer.pre_tokenize_str(word)) == 1
 
 
-def learn_sentencepiece(
-    sentences: Iterable[str],
+# ---------------------------------------------------------------------------- other kinds
+
+
+def _sentencepiece(
     path: str | os.PathLike,
+    sentences: Sequence[str],
     *,
     size: int,
     cased: bool,
     model_type: str = "unigram",
-) -> int:
-    """Learns a .model of `size` pieces, of which BERT's special tokens are the first five.
+) -> Learned:
+    """Learns a .model, of which BERT's special tokens are the first five pieces.
 
-    [CLS], [SEP] and [MASK] are control symbols: text is never encoded as one of them. Only the
-    first 200,000 sentences are used. The type is "unigram" or "bpe".
-
-    Raises:
-      InputError: the text is too small for that many pieces.
+    [CLS], [SEP] and [MASK] are control symbols: text is never encoded as one of them.
     """
     from sentencepiece import SentencePieceTrainer
 
-    sentences = islice((s for s in sentences if s.strip()), _MAX_SENTENCES)
-    first = next(sentences, None)
-    if first is None:
-        raise _without_text(path)
     model = io.BytesIO()
     try:
         SentencePieceTrainer.train(
-            sentence_iterator=chain([first], sentences),
+            sentence_iterator=iter(sentences),
             model_writer=model,
             model_type=model_type,
             vocab_size=size,
@@ -180,35 +213,30 @@ def learn_sentencepiece(
             f"{path}: SentencePiece cannot learn {size} pieces from this text: {reason} Give more "
             "text or a smaller --learn_vocabulary."
         ) from error
-    with atomic_write(Path(path)) as file:
-        file.write(model.getvalue())
-    return size
+    return model.getvalue(), size
 
 
-def learn_byte_level_bpe(
-    texts: Sequence[str],
+def _byte_level_bpe(
     path: str | os.PathLike,
+    texts: Sequence[str],
     *,
     size: int,
     cased: bool,
     special_tokens: Sequence[str] = SPECIAL_TOKENS,
-) -> int:
-    """Learns a byte-level BPE of at most `size` pieces, and returns how many it has.
+) -> Learned:
+    """Learns a tokenizer.json in the form of ModernBERT's.
 
-    Writes a tokenizer.json. Its first pieces are the special tokens and the 256 bytes, so no text
-    is unknown. As in ModernBERT, [MASK] takes the space before it, which the piece in its place
-    would have. A text that is too small gives fewer pieces.
-
-    Raises:
-      InputError: the text has no characters.
+    Its first pieces are the special tokens and the 256 bytes, so no text is unknown. [MASK] takes
+    the space before it, which the piece in its place would have.
     """
-    from tokenizers import AddedToken
-    from tokenizers.pre_tokenizers import ByteLevel
+    from tokenizers import AddedToken, models, normalizers, pre_tokenizers
+    from tokenizers import Tokenizer as Library
     from tokenizers.trainers import BpeTrainer
 
-    if not any(map(str.strip, texts)):
-        raise _without_text(path)
-    library = empty_library(cased=cased)
+    library = Library(models.BPE())
+    steps = [normalizers.NFC()] if cased else [normalizers.NFC(), normalizers.Lowercase()]
+    library.normalizer = steps[0] if cased else normalizers.Sequence(steps)
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     special = [
         AddedToken(name, special=True, normalized=False, lstrip=name == MASK)
         for name in special_tokens
@@ -216,35 +244,31 @@ def learn_byte_level_bpe(
     trainer = BpeTrainer(
         vocab_size=size,
         special_tokens=special,
-        initial_alphabet=ByteLevel.alphabet(),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         min_frequency=2,
         show_progress=False,
     )
     library.train_from_iterator(_with_shorter_words(texts), trainer)
-    with atomic_write(path, "w") as file:
-        file.write(library.to_str())
-    return library.get_vocab_size()
+    return _library_file(library)
 
 
-def learn_words(texts: Sequence[str], path: str | os.PathLike, *, size: int, cased: bool) -> int:
-    """Writes at most `size` words as a tokenizer.json, and returns how many.
-
-    The special ones come first, then the most frequent ones.
-
-    Raises:
-      InputError: the text has no characters.
-    """
-    from tokenizers import AddedToken
+def _words(path: str | os.PathLike, texts: Sequence[str], *, size: int, cased: bool) -> Learned:
+    """Learns a tokenizer.json: the special words first, then the most frequent ones."""
+    from tokenizers import AddedToken, models
     from tokenizers.trainers import WordLevelTrainer
 
-    if not any(map(str.strip, texts)):
-        raise _without_text(path)
-    library = empty_word_library(cased=cased)
+    library = of_berts_words(models.WordLevel({}, unk_token=FIRST[-1]), cased=cased, nfc=True)
     special = [AddedToken(name, special=True, normalized=False) for name in FIRST]
     trainer = WordLevelTrainer(
         vocab_size=size, min_frequency=1, special_tokens=special, show_progress=False
     )
     library.train_from_iterator(texts, trainer)
-    with atomic_write(path, "w") as file:
-        file.write(library.to_str())
-    return library.get_vocab_size()
+    return _library_file(library)
+
+
+_LEARNERS: dict[str, Callable[..., Learned]] = {
+    WORDPIECE: _wordpiece,
+    SENTENCEPIECE: _sentencepiece,
+    BPE: _byte_level_bpe,
+    WORDS: _words,
+}

@@ -6,17 +6,14 @@ of transformers' OpenAIGPTTokenizer; OpenAI's own program mends and splits text 
 first (ftfy, spaCy).
 """
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
-from bertjax.base.errors import InputError
-from bertjax.text.library_file import BPE_MODEL, LibraryPieces, merges_of, refuse_others
+from bertjax.text.bpe import BPE
+from bertjax.text.library_file import Check
 from bertjax.text.special_tokens import GPT
-
-if TYPE_CHECKING:
-    pass
 
 WORD_END = "</w>"
 NORMALIZER = {
@@ -27,72 +24,48 @@ NORMALIZER = {
     "lowercase": True,
 }
 PRE_TOKENIZER = {"type": "BertPreTokenizer"}
-_DECODER = {"type": "BPEDecoder", "suffix": WORD_END}
 
 
-class WordBPE(LibraryPieces):
-    """A BPE over words; see `LibraryPieces`.
+class WordBPE(BPE):
+    """A BPE over words.
 
     Attributes:
       continues_word: bool [vocabulary], True for all pieces but the added tokens.
       word_links: uint8 [2, vocabulary]: a piece continues the word of one that does not end it.
     """
 
-    MODEL = BPE_MODEL
-    keeps_spaces = False
-    KIND: ClassVar = "GPT's BPE"
+    KIND = "GPT's BPE"
+    WITHOUT = (
+        "a vocabulary and merges in it, as the library tokenizers writes a BPE: download it again"
+    )
+    NORMALIZERS: ClassVar[Sequence[str]] = ("BertNormalizer",)
+    NAMES = GPT
+    PREFIX, SUFFIX = "", WORD_END
     PRE_TOKENIZER: ClassVar = PRE_TOKENIZER
 
     def __init__(self, data: bytes, origin: str, named: Mapping[str, str]):
-        super().__init__(data, origin, GPT | dict(named))
-        self.readable = self.tokens
+        super().__init__(data, origin, named)
         self.continues_word = np.array([piece not in self.added for piece in self.tokens])
         goes_on = [not piece.endswith(WORD_END) for piece in self.tokens] & self.continues_word
         self.word_links = np.stack([self.continues_word, goes_on]).astype(np.uint8)
 
-    def _own_parts(self, description: dict[str, Any], origin: str) -> tuple[dict, dict, dict]:
-        model = description.get("model") or {}
-        if model.get("vocab") is None or model.get("merges") is None:
-            raise InputError(
-                f"{origin}: no model with a vocabulary and merges in it, as the library tokenizers "
-                "writes a BPE: download it again"
-            )
-        normalizer = description.get("normalizer") or {}
-        pre_tokenizer = description.get("pre_tokenizer") or {}
-        refuse_others(
-            {
-                "model.type": (model.get("type"), ("BPE",)),
-                "model.continuing_subword_prefix": (
-                    model.get("continuing_subword_prefix") or None,
-                    (None,),
-                ),
-                "model.end_of_word_suffix": (model.get("end_of_word_suffix"), (WORD_END,)),
-                "model.unk_token": (model.get("unk_token"), (GPT["unk"],)),
-                "model.fuse_unk": (model.get("fuse_unk") or False, (False,)),
-                "model.byte_fallback": (model.get("byte_fallback") or False, (False,)),
-                "model.dropout": (model.get("dropout") or None, (None,)),
-                "pre_tokenizer.type": (pre_tokenizer.get("type"), (self.PRE_TOKENIZER["type"],)),
-                **self._normalizer_checks(normalizer),
-            },
-            self.KIND,
-            origin,
-        )
-        plain = {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": model["unk_token"],
-            "continuing_subword_prefix": "",
-            "end_of_word_suffix": WORD_END,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "ignore_merges": bool(model.get("ignore_merges")),
-            "vocab": model["vocab"],
-            "merges": merges_of(model, origin),
+    def _checks(self, description: dict[str, Any], model: dict[str, Any]) -> Mapping[str, Check]:
+        split = (description.get("pre_tokenizer") or {}).get("type")
+        return {
+            **super()._checks(description, model),
+            "model.unk_token": (model.get("unk_token"), (GPT["unk"],)),
+            "model.fuse_unk": (model.get("fuse_unk") or False, (False,)),
+            "pre_tokenizer.type": (split, (self.PRE_TOKENIZER["type"],)),
+            **self._normalizer_checks(description.get("normalizer") or {}),
         }
-        return plain, self.PRE_TOKENIZER, _DECODER
 
-    def _normalizer_checks(self, normalizer: Mapping[str, Any]) -> dict[str, tuple[Any, tuple]]:
-        """The values of the file's normalizer that must be right; see `refuse_others`."""
+    def _plain(self, description: dict, model: dict, origin: str) -> dict[str, Any]:
+        return super()._plain(description, model, origin) | {
+            "pre_tokenizer": self.PRE_TOKENIZER,
+            "decoder": {"type": "BPEDecoder", "suffix": WORD_END},
+        }
+
+    def _normalizer_checks(self, normalizer: Mapping[str, Any]) -> dict[str, Check]:
         return {
             f"normalizer.{name}": (normalizer.get(name), (value,))
             for name, value in NORMALIZER.items()

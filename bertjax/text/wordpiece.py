@@ -15,15 +15,16 @@ BertTokenizerLegacy, which follows it:
   does that always.)
 """
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bertjax.base.errors import InputError
 from bertjax.text.offsets import behind_marks
-from bertjax.text.pieces import Pieces
+from bertjax.text.pieces import LibraryPieces
 from bertjax.text.special_tokens import BERT, SPECIAL_TOKENS, UNK
 
 if TYPE_CHECKING:
@@ -44,11 +45,11 @@ def read_lines(data: bytes, origin: str) -> list[str]:
     return [line.rstrip(" \t\r") for line in text.removesuffix("\n").split("\n")]
 
 
-def has_upper_case(tokens: list[str]) -> bool:
+def _has_upper_case(tokens: list[str]) -> bool:
     return any(token != token.lower() for token in tokens if not token.startswith("["))
 
 
-class WordPiece(Pieces):
+class WordPiece(LibraryPieces):
     """The `tokenizers` library's WordPiece, with a cache of whole words."""
 
     # Most words have been seen before, and a dictionary look-up takes a third of the library's
@@ -57,10 +58,21 @@ class WordPiece(Pieces):
     _CACHE_BYTES = 128 << 20
     # About what a word takes (its string, tuple and place in the dictionary), and each of its ids.
     _WORD_BYTES, _ID_BYTES = 160, 40
-    _TEXTS_AT_ONCE = 1000  # with offsets, the library takes about 20 kB for a paragraph
 
-    def __init__(self, data: bytes, origin: str, **rules: bool):
-        self.tokens = read_lines(data, origin)
+    def __init__(
+        self,
+        data: bytes,
+        origin: str,
+        *,
+        cased: bool | None,
+        strip_accents: bool | None,
+        tokenize_chinese_chars: bool,
+        nfc: bool,
+    ):
+        from tokenizers import AddedToken
+
+        self.vocabulary = data
+        self.tokens = self.readable = read_lines(data, origin)
         lines: dict[str, int] = {}
         for number, token in enumerate(self.tokens, start=1):
             if lines.setdefault(token, number) != number:
@@ -74,11 +86,20 @@ class WordPiece(Pieces):
                 f"{origin}: {' '.join(missing)} not among its {len(lines)} lines: a BERT "
                 f"vocabulary needs {' '.join(SPECIAL_TOKENS)}, one a line."
             )
+        self.cased = _has_upper_case(self.tokens) if cased is None else cased
+        strip_accents = not self.cased if strip_accents is None else strip_accents
         self.roles = {role: lines[name] - 1 for role, name in BERT.items()}
         self.continues_word = np.array([token.startswith("##") for token in self.tokens])
-        ids = {token: line - 1 for token, line in lines.items()}
-        self._library = bert_wordpiece(ids, **rules)
-        self._joins_marks = rules["strip_accents"] or rules["nfc"]
+        self.library = bert_wordpiece(
+            {token: line - 1 for token, line in lines.items()},
+            cased=self.cased,
+            strip_accents=strip_accents,
+            tokenize_chinese_chars=tokenize_chinese_chars,
+            nfc=nfc,
+        )
+        special = [AddedToken(name, normalized=False, special=True) for name in SPECIAL_TOKENS]
+        self.library.add_special_tokens(special)
+        self._joins_marks = strip_accents or nfc
         self._cache: dict[str, tuple[int, ...]] = {}
         self._cached_bytes = 0
 
@@ -88,8 +109,7 @@ class WordPiece(Pieces):
         words_of = [text.split(" ") for text in texts]
         unseen = list(set(chain.from_iterable(words_of)).difference(self._cache))
         if unseen:
-            encodings = self._library.encode_batch_fast(unseen, add_special_tokens=False)
-            self._cache.update((w, tuple(e.ids)) for w, e in zip(unseen, encodings, strict=True))
+            self._cache.update(zip(unseen, map(tuple, super().encode(unseen)), strict=True))
             self._cached_bytes += sum(map(self._bytes_of, unseen))
         ids_of = self._cache.__getitem__
         encoded = [list(chain.from_iterable(map(ids_of, words))) for words in words_of]
@@ -98,37 +118,32 @@ class WordPiece(Pieces):
             self._cached_bytes = 0
         return encoded
 
-    def encode_with_offsets(self, texts: Sequence[str]) -> Iterator[tuple[list[int], np.ndarray]]:
-        for first in range(0, len(texts), self._TEXTS_AT_ONCE):
-            some = texts[first : first + self._TEXTS_AT_ONCE]
-            encodings = self._library.encode_batch(some, add_special_tokens=False)
-            for text, encoding in zip(some, encodings, strict=True):
-                offsets = np.array(encoding.offsets, np.int32).reshape(-1, 2)
-                if self._joins_marks and not text.isascii():
-                    offsets[:, 1] = behind_marks(text)[offsets[:, 1]]
-                yield encoding.ids, offsets
+    def _spans(self, text: str, offsets: np.ndarray) -> np.ndarray:
+        if self._joins_marks and not text.isascii():
+            offsets[:, 1] = behind_marks(text)[offsets[:, 1]]
+        return offsets
 
     def _bytes_of(self, word: str) -> int:
         """About the memory that a cached word takes."""
         return self._WORD_BYTES + len(word) + self._ID_BYTES * len(self._cache[word])
 
-    def decode(self, ids: list[int]) -> str:
-        return self._library.decode(ids, skip_special_tokens=False)
+    def description(self) -> dict[str, Any]:
+        return json.loads(self.library.to_str())
 
 
-def bert_wordpiece(
-    ids: dict[str, int] | None,
+def of_berts_words(
+    model: Any,
     *,
     cased: bool,
     strip_accents: bool | None = None,
     tokenize_chinese_chars: bool = True,
     nfc: bool = False,
 ) -> "Library":
-    """The library's tokenizer with BERT's normalization; `ids` None: to be trained."""
+    """The library's tokenizer with a model that gets words as BERT cuts text into them."""
     from tokenizers import Tokenizer as Library
-    from tokenizers import decoders, models, normalizers, pre_tokenizers
+    from tokenizers import normalizers, pre_tokenizers
 
-    library = Library(models.WordPiece(ids, unk_token=UNK, max_input_chars_per_word=100))
+    library = Library(model)
     library.normalizer = normalizers.BertNormalizer(
         clean_text=True,
         handle_chinese_chars=tokenize_chinese_chars,
@@ -139,5 +154,14 @@ def bert_wordpiece(
         steps = [normalizers.NFC(), library.normalizer]
         library.normalizer = normalizers.Sequence(steps)  # type: ignore[arg-type]
     library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return library
+
+
+def bert_wordpiece(ids: dict[str, int] | None, **rules: Any) -> "Library":
+    """A WordPiece with rules of `of_berts_words`; `ids` None: to be trained."""
+    from tokenizers import decoders, models
+
+    pieces = models.WordPiece(ids, unk_token=UNK, max_input_chars_per_word=100)
+    library = of_berts_words(pieces, **rules)
     library.decoder = decoders.WordPiece(prefix="##")
     return library

@@ -11,7 +11,7 @@ from bertjax.interop.published.registry import array_names
 from bertjax.models.encoders import kinds
 from bertjax.models.encoders.registry import ENCODERS
 from bertjax.text.tokenizer import Tokenizer
-from bertjax.text.vocabulary import learn_byte_level_bpe
+from bertjax.text.vocabulary import learn
 
 TEXTS = [f"The cat number {n * n} sat on mat {n % 7}, isn't it? caf\u00e9 (no)." for n in range(99)]
 
@@ -19,7 +19,7 @@ TEXTS = [f"The cat number {n * n} sat on mat {n % 7}, isn't it? caf\u00e9 (no)."
 def gpt2_tokenizer(folder: Path, size: int = 300) -> Tokenizer:
     """Its only special token is <|endoftext|>."""
     path = folder / "bpe.json"
-    learn_byte_level_bpe(TEXTS, path, size=size, cased=True, special_tokens=["<|endoftext|>"])
+    learn("bpe", TEXTS, path, size=size, cased=True, special_tokens=["<|endoftext|>"])
     return Tokenizer.open(path)
 
 

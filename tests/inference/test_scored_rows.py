@@ -6,7 +6,7 @@ import pytest
 from bertjax.inference.scored_rows import MaskedRows, WholeRows
 from bertjax.tasks.encoded import Encoded
 from bertjax.text.tokenizer import Tokenizer
-from bertjax.text.vocabulary import learn_byte_level_bpe
+from bertjax.text.vocabulary import learn
 
 WORDS = [["the", " catalogs", " ran", "!"], [" 49"], ["no", ",", " no", "!"]]
 
@@ -16,7 +16,7 @@ def tokenizer(tmp_path_factory) -> Tokenizer:
     """Of byte-level BPE, in which the piece before decides, too, whether a word goes on."""
     path = tmp_path_factory.mktemp("bpe") / "bpe.json"
     sentences = [f"the log {n} ran on and no cat, no dog!" for n in range(40)]
-    learn_byte_level_bpe(sentences, path, size=290, cased=True)
+    learn("bpe", sentences, path, size=290, cased=True)
     return Tokenizer.open(path)
 
 

@@ -14,7 +14,7 @@ from bertjax.interop.tokenizer_files import differences, read_tokenizer, write_t
 from bertjax.text.special_tokens import SPECIAL_TOKENS
 from bertjax.text.template import Template
 from bertjax.text.tokenizer import Tokenizer
-from bertjax.text.vocabulary import learn_byte_level_bpe, learn_sentencepiece
+from bertjax.text.vocabulary import learn
 
 PIECES = [*SPECIAL_TOKENS, *"the cat ##s caf\u00e9 cafe a ##\u4e2d \u4e2d , [ ] mask".split()]
 DATA = "".join(f"{piece}\n" for piece in PIECES).encode()
@@ -41,7 +41,7 @@ def written(tmp_path) -> Path:
 def model_file(request, tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("model") / f"{request.param}.model"
     sentences = [f"The cat number {n} sat on mat {n % 7}, not on {n * n}." for n in range(400)]
-    learn_sentencepiece(sentences, path, size=120, cased=True, model_type=request.param)
+    learn("sentencepiece", sentences, path, size=120, cased=True, model_type=request.param)
     return path
 
 
@@ -50,7 +50,7 @@ def bpe_file(tmp_path_factory) -> Path:
     """A byte-level BPE in the form of ModernBERT's, with tokens behind its vocabulary."""
     path = tmp_path_factory.mktemp("model") / "bpe.json"
     sentences = [f"the cat's number {n} sat on caf\u00e9 {n * n}" for n in range(40)]
-    learn_byte_level_bpe(sentences, path, size=290, cased=True)
+    learn("bpe", sentences, path, size=290, cased=True)
     content = json.loads(path.read_bytes())
     plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "special"), False)
     for number, name in enumerate(("  ", "|||IP|||", "[unused0]"), start=290):

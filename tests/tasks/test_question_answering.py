@@ -18,7 +18,7 @@ from bertjax.tasks.question_answering import (
 )
 from bertjax.text.special_tokens import SPECIAL_TOKENS
 from bertjax.text.tokenizer import Tokenizer
-from bertjax.text.vocabulary import learn_byte_level_bpe, learn_sentencepiece
+from bertjax.text.vocabulary import learn
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -36,7 +36,7 @@ def sentencepiece(tmp_path_factory) -> Tokenizer:
     texts = [
         f"Who sat on mat {n % 7}? The cat number {n} did, in caf\u00e9 {n}." for n in range(99)
     ]
-    learn_sentencepiece(texts, path, size=80, cased=True)
+    learn("sentencepiece", texts, path, size=80, cased=True)
     return Tokenizer.open(path)
 
 
@@ -44,7 +44,7 @@ def sentencepiece(tmp_path_factory) -> Tokenizer:
 def bpe(tmp_path_factory) -> Tokenizer:
     """A byte-level BPE, in which rare characters are several tokens."""
     path = tmp_path_factory.mktemp("model") / "bpe.json"
-    learn_byte_level_bpe([f"Who sat on mat {n % 7}?" for n in range(9)], path, size=275, cased=True)
+    learn("bpe", [f"Who sat on mat {n % 7}?" for n in range(9)], path, size=275, cased=True)
     return Tokenizer.open(path)
 
 

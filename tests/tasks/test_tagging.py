@@ -9,7 +9,7 @@ from bertjax.tasks.encoded import IGNORED
 from bertjax.tasks.tagging import NO_DOCUMENT, Sentence, Tagging
 from bertjax.text.special_tokens import SPECIAL_TOKENS
 from bertjax.text.tokenizer import Tokenizer
-from bertjax.text.vocabulary import learn_byte_level_bpe
+from bertjax.text.vocabulary import learn
 
 CLASSES = ("O", "B-LOC", "B-PER", "I-LOC", "I-PER")
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -37,7 +37,7 @@ def tokens(tokenizer, encoded):
 def test_words_have_the_space_before_them(tmp_path):
     """The ids of a sentence are those of its text, where the tokenizer keeps spaces."""
     path = tmp_path / "bpe.json"
-    learn_byte_level_bpe(["the cat sat on the mat"] * 3, path, size=270, cased=True)
+    learn("bpe", ["the cat sat on the mat"] * 3, path, size=270, cased=True)
     bpe = Tokenizer.open(path)
     encoded = Tagging(CLASSES).encode([sentence("the cat é", "O O O")], bpe, 20, labelled=True)
     assert encoded.ids[1:-1].tolist() == bpe.encode(["the cat é"])[0]

@@ -20,7 +20,7 @@ from bertjax.text import byte_level
 from bertjax.text.extension import extends
 from bertjax.text.special_tokens import SPECIAL_TOKENS
 from bertjax.text.tokenizer import Tokenizer
-from bertjax.text.vocabulary import learn_byte_level_bpe
+from bertjax.text.vocabulary import learn
 from tests.text.hard_texts import HARD_TEXTS
 
 SENTENCES = [
@@ -32,7 +32,7 @@ SENTENCES = [
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("learned") / "bpe.json"
-    learn_byte_level_bpe(SENTENCES, path, size=320, cased=True)
+    learn("bpe", SENTENCES, path, size=320, cased=True)
     return path
 
 
@@ -344,7 +344,7 @@ def test_weights_and_corpus_must_have_the_same_merges(tmp_path, learned):
 
 def test_lower_case_is_as_the_file_says(tmp_path):
     path = tmp_path / "bpe.json"
-    learn_byte_level_bpe(SENTENCES, path, size=300, cased=False)
+    learn("bpe", SENTENCES, path, size=300, cased=False)
     tokenizer = Tokenizer.open(path)
     assert not tokenizer.cased
     assert tokenizer.encode(["The CAT"]) == tokenizer.encode(["the cat"])

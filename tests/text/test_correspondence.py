@@ -8,7 +8,7 @@ from bertjax.text.byte_level import spelled
 from bertjax.text.correspondence import old_pieces
 from bertjax.text.special_tokens import ROBERTA, SPECIAL_TOKENS, XLNET
 from bertjax.text.tokenizer import Tokenizer
-from bertjax.text.vocabulary import learn_byte_level_bpe, learn_sentencepiece
+from bertjax.text.vocabulary import learn
 from tests.text.test_extension import OLD, unigram
 
 LETTERS = "acehmnost"
@@ -49,7 +49,7 @@ def test_wordpiece_to_wordpiece(tmp_path):
 
 def test_byte_level_bpe_to_itself_and_from_wordpiece(tmp_path):
     for name, texts in (("old", OLD), ("new", [text.replace("at", "ath\u00e9") for text in OLD])):
-        learn_byte_level_bpe(texts, tmp_path / name, size=320, cased=True)
+        learn("bpe", texts, tmp_path / name, size=320, cased=True)
     old, new = (Tokenizer("bpe", (tmp_path / name).read_bytes(), name) for name in ("old", "new"))
     ids = old_pieces(old, new)
     for number, piece in enumerate(new.tokens):
@@ -84,7 +84,7 @@ def test_unigram_and_sentencepiece(tmp_path):
     assert found["##toto"] == ["toto"]
     assert found["##mat"] == ["\u2581mat"]  # no such piece without the mark
     assert found["##a"] == ["a"] and found[","] == [","]
-    learn_sentencepiece(OLD, tmp_path / "old.model", size=60, cased=True)
+    learn("sentencepiece", OLD, tmp_path / "old.model", size=60, cased=True)
     model = Tokenizer.open(tmp_path / "old.model")
     ids = old_pieces(model, model)
     assert [each for each in ids] == [[number] for number in range(model.vocabulary_size)]
@@ -97,7 +97,7 @@ def test_a_role_that_the_old_one_lacks(tmp_path, kind):
     """The mask of the new vocabulary has no old piece, and no piece has an old special token."""
     import json
 
-    learn_byte_level_bpe(OLD, tmp_path / "old", size=300, cased=True)
+    learn("bpe", OLD, tmp_path / "old", size=300, cased=True)
     content = json.loads((tmp_path / "old").read_bytes())
     names = dict(pad="[PAD]", unk="[UNK]", cls="[CLS]", sep="[SEP]")
     content["added_tokens"] = content["added_tokens"][:4]

@@ -15,7 +15,7 @@ from bertjax.text.domain_words import count_pieces, count_words
 from bertjax.text.extension import extended, extends
 from bertjax.text.special_tokens import SPECIAL_TOKENS
 from bertjax.text.tokenizer import Tokenizer
-from bertjax.text.vocabulary import learn_byte_level_bpe, learn_sentencepiece, learn_wordpiece
+from bertjax.text.vocabulary import learn
 
 OLD = [f"The cat number {n * n} sat on the mat, and it's late (no {n % 7})." for n in range(90)]
 OLD += ["Jack kept a jumpy dog, big zebras vie, box it"] * 9
@@ -27,12 +27,12 @@ NEW = [
 
 
 def wordpiece(folder: Path, cased: bool = True) -> Tokenizer:
-    learn_wordpiece(OLD, folder / "vocab.txt", size=180, cased=cased)
+    learn("wordpiece", OLD, folder / "vocab.txt", size=180, cased=cased)
     return Tokenizer.open(folder / "vocab.txt", cased)
 
 
 def bpe(folder: Path) -> Tokenizer:
-    learn_byte_level_bpe(OLD, folder / "tokenizer.json", size=300, cased=True)
+    learn("bpe", OLD, folder / "tokenizer.json", size=300, cased=True)
     return Tokenizer.open(folder / "tokenizer.json")
 
 
@@ -105,6 +105,14 @@ def test_wordpiece_takes_missing_letters_and_the_best_words(tmp_path):
     assert added[:2] == ["\u014b", "##\u014b"]
     assert not any(old.unk_id in ids for ids in new.encode(NEW))
     assert any(old.unk_id in ids for ids in old.encode(NEW))
+
+
+def test_a_letter_and_its_accent_count_as_the_character_that_they_become(tmp_path):
+    learned = wordpiece(tmp_path)
+    texts = ["cafe\u0301 caf\u00e9"]
+    assert len(count_words(texts, learned)) == 2
+    nfc = Tokenizer("wordpiece", learned.vocabulary, "here", cased=True, nfc=True)
+    assert count_words(texts, nfc) == {"caf\u00e9": 2}
 
 
 def test_merges_are_those_that_learning_goes_on_with(tmp_path):
@@ -203,7 +211,7 @@ def test_an_uncased_vocabulary_is_warned_of(tmp_path, capsys):
 def test_refused(tmp_path):
     (tmp_path / "new.txt").write_text("\n\n".join(NEW), "utf-8")
     source, output = [f"text:{tmp_path}/new.txt"], tmp_path / "corpus"
-    learn_sentencepiece(OLD, tmp_path / "own.model", size=60, cased=True)
+    learn("sentencepiece", OLD, tmp_path / "own.model", size=60, cased=True)
     wordpiece(tmp_path)
     for more, message in (
         (dict(vocabulary=tmp_path / "own.model"), "is a SentencePiece .model, to which no pieces"),

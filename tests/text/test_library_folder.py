@@ -17,7 +17,7 @@ from bertjax.interop.tokenizer_files import differences, read_tokenizer, write_t
 from bertjax.text.special_tokens import GPT, GPT2, ROBERTA, SPECIAL_TOKENS
 from bertjax.text.template import Template
 from bertjax.text.tokenizer import Tokenizer
-from bertjax.text.vocabulary import learn_byte_level_bpe
+from bertjax.text.vocabulary import learn
 from tests.text.gpt_vocabulary import learn_gpt
 from tests.text.hard_texts import HARD_TEXTS
 
@@ -44,7 +44,7 @@ def sources(tmp_path_factory) -> Path:
     from sentencepiece import SentencePieceTrainer
 
     folder = tmp_path_factory.mktemp("sources")
-    learn_byte_level_bpe(SENTENCES, folder / "bpe.json", size=300, cased=True)
+    learn("bpe", SENTENCES, folder / "bpe.json", size=300, cased=True)
     model = json.loads((folder / "bpe.json").read_bytes())["model"]
     pieces = [piece for piece in model["vocab"] if piece not in SPECIAL_TOKENS]
     for name, vocabulary in {
@@ -165,7 +165,7 @@ def test_wordpiece_and_modernbert_pairs(tmp_path):
 
     pieces = [*SPECIAL_TOKENS, *"the cat ##s caf\u00e9 cafe a ##\u4e2d \u4e2d , [ ] mask".split()]
     wordpiece = Tokenizer("wordpiece", "\n".join(pieces).encode(), "here", cased=False)
-    learn_byte_level_bpe(SENTENCES, tmp_path / "bpe.json", size=300, cased=True)
+    learn("bpe", SENTENCES, tmp_path / "bpe.json", size=300, cased=True)
     for ours in (wordpiece, Tokenizer.open(tmp_path / "bpe.json")):
         write_tokenizer(ours, tmp_path, 512)
         assert_equal(ours, AutoTokenizer.from_pretrained(tmp_path), TEXTS)

@@ -12,7 +12,7 @@ import pytest
 from bertjax.base.errors import InputError
 from bertjax.text.special_tokens import SPECIAL_TOKENS
 from bertjax.text.tokenizer import Tokenizer
-from bertjax.text.vocabulary import learn_sentencepiece
+from bertjax.text.vocabulary import learn
 from bertjax.text.wordpiece import bert_wordpiece
 from tests.text.hard_texts import HARD_TEXTS
 from tests.text.hard_texts import PIECES as HARD_PIECES
@@ -37,7 +37,7 @@ def wordpiece(tmp_path):
 @pytest.fixture(scope="module")
 def model_file(tmp_path_factory):
     path = tmp_path_factory.mktemp("model") / "learned.model"
-    learn_sentencepiece(SENTENCES, path, size=80, cased=True)
+    learn("sentencepiece", SENTENCES, path, size=80, cased=True)
     return path
 
 

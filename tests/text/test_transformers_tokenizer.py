@@ -12,7 +12,7 @@ import pytest
 
 from bertjax.interop.tokenizer_files import write_tokenizer
 from bertjax.text.tokenizer import Tokenizer
-from bertjax.text.vocabulary import learn_byte_level_bpe
+from bertjax.text.vocabulary import learn
 from bertjax.text.wordpiece import bert_wordpiece
 from tests.text.hard_texts import HARD_TEXTS, PIECES
 
@@ -147,7 +147,7 @@ def test_every_line_of_wikipedia(shared_data, wikipedia, case):
 def test_every_line_of_wikipedia_by_byte_level_bpe(wikipedia, tmp_path):
     from transformers import AutoTokenizer
 
-    learn_byte_level_bpe(wikipedia[:5_000], tmp_path / "bpe.json", size=8_000, cased=True)
+    learn("bpe", wikipedia[:5_000], tmp_path / "bpe.json", size=8_000, cased=True)
     ours = Tokenizer.open(tmp_path / "bpe.json")
     write_tokenizer(ours, tmp_path, 512)
     theirs = AutoTokenizer.from_pretrained(tmp_path)

@@ -9,7 +9,7 @@ import pytest
 from bertjax.base.errors import InputError
 from bertjax.text.special_tokens import SPECIAL_TOKENS
 from bertjax.text.tokenizer import Tokenizer
-from bertjax.text.vocabulary import learn_byte_level_bpe, learn_sentencepiece, learn_wordpiece
+from bertjax.text.vocabulary import learn
 
 
 def made_up_text(sentences: int) -> list[str]:
@@ -30,7 +30,7 @@ TEXTS = made_up_text(600)
 @pytest.mark.parametrize("cased", [False, True])
 def test_learned_wordpiece(tmp_path, cased):
     path = tmp_path / "vocab.txt"
-    size = learn_wordpiece(TEXTS, path, size=300, cased=cased)
+    size = learn("wordpiece", TEXTS, path, size=300, cased=cased)
     tokenizer = Tokenizer.open(path, cased=cased)
     assert size == tokenizer.vocabulary_size == 300
     assert tokenizer.tokens[:5] == list(SPECIAL_TOKENS)
@@ -45,7 +45,7 @@ def test_learned_wordpiece(tmp_path, cased):
 
 
 def test_wordpiece_knows_new_words_of_its_alphabet(tmp_path):
-    learn_wordpiece(TEXTS, tmp_path / "vocab.txt", size=300, cased=False)
+    learn("wordpiece", TEXTS, tmp_path / "vocab.txt", size=300, cased=False)
     tokenizer = Tokenizer.open(tmp_path / "vocab.txt", cased=False)
     assert tokenizer.unk_id not in tokenizer.encode(["wwwkkkpppttt42hhh zzz"])[0]
     assert tokenizer.encode(["\u0416"]) == [[tokenizer.unk_id]]
@@ -53,7 +53,7 @@ def test_wordpiece_knows_new_words_of_its_alphabet(tmp_path):
 
 def test_wordpiece_says_how_much_it_learned(tmp_path):
     path = tmp_path / "vocab.txt"
-    size = learn_wordpiece(TEXTS, path, size=100_000, cased=False)
+    size = learn("wordpiece", TEXTS, path, size=100_000, cased=False)
     assert 300 < size < 5000
     assert len(path.read_text(encoding="utf-8").split("\n")) == size + 1
 
@@ -61,11 +61,11 @@ def test_wordpiece_says_how_much_it_learned(tmp_path):
 LEARN = """
 import sys
 from tests.text.test_vocabulary import TEXTS
-from bertjax.text.vocabulary import learn_byte_level_bpe, learn_sentencepiece, learn_wordpiece
-learn_byte_level_bpe(TEXTS, sys.argv[1] + "/bpe.json", size=450, cased=True)
-learn_wordpiece(TEXTS, sys.argv[1] + "/vocab.txt", size=300, cased=False)
-learn_sentencepiece(TEXTS, sys.argv[1] + "/unigram.model", size=150, cased=False)
-learn_sentencepiece(TEXTS, sys.argv[1] + "/bpe.model", size=150, cased=False, model_type="bpe")
+from bertjax.text.vocabulary import learn
+learn("bpe", TEXTS, sys.argv[1] + "/bpe.json", size=450, cased=True)
+learn("wordpiece", TEXTS, sys.argv[1] + "/vocab.txt", size=300, cased=False)
+learn("sentencepiece", TEXTS, sys.argv[1] + "/unigram.model", size=150, cased=False)
+learn("sentencepiece", TEXTS, sys.argv[1] + "/bpe.model", size=150, cased=False, model_type="bpe")
 """
 
 
@@ -83,7 +83,7 @@ def test_the_same_text_gives_the_same_file(tmp_path):
 @pytest.mark.parametrize("cased", [False, True])
 def test_learned_sentencepiece(tmp_path, model_type, cased):
     path = tmp_path / "learned.model"
-    learn_sentencepiece(TEXTS, path, size=150, cased=cased, model_type=model_type)
+    learn("sentencepiece", TEXTS, path, size=150, cased=cased, model_type=model_type)
     tokenizer = Tokenizer.open(path, cased=cased)
     assert tokenizer.vocabulary_size == 150
     assert tokenizer.tokens[:5] == list(SPECIAL_TOKENS)
@@ -96,7 +96,7 @@ def test_learned_sentencepiece(tmp_path, model_type, cased):
 @pytest.mark.parametrize("cased", [False, True])
 def test_learned_byte_level_bpe(tmp_path, cased):
     path = tmp_path / "bpe.json"
-    size = learn_byte_level_bpe(TEXTS, path, size=450, cased=cased)
+    size = learn("bpe", TEXTS, path, size=450, cased=cased)
     tokenizer = Tokenizer.open(path)
     assert size == tokenizer.vocabulary_size == 450 and tokenizer.cased == cased
     assert tokenizer.tokens[:5] == list(SPECIAL_TOKENS)
@@ -107,26 +107,26 @@ def test_learned_byte_level_bpe(tmp_path, cased):
     ]
     assert tokenizer.decode(encoded[-1]) == ("\U0001f600 \u0416" if cased else "\U0001f600 \u0436")
     assert sum(map(len, encoded)) < 0.6 * sum(map(len, TEXTS))
-    assert learn_byte_level_bpe(TEXTS, path, size=100_000, cased=cased) < 5000
+    assert learn("bpe", TEXTS, path, size=100_000, cased=cased) < 5000
 
 
-@pytest.mark.parametrize("learn", [learn_wordpiece, learn_byte_level_bpe])
-def test_a_word_without_end_is_learned_in_parts(tmp_path, learn):
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
+def test_a_word_without_end_is_learned_in_parts(tmp_path, kind):
     texts = ["ab" * 1100, f"{'ab' * 500} {'ab' * 500} {'ab' * 100}"]
     for name, text in zip(("whole", "parts"), texts, strict=True):
-        learn([text, *TEXTS], tmp_path / name, size=400, cased=True)
+        learn(kind, [text, *TEXTS], tmp_path / name, size=400, cased=True)
     assert (tmp_path / "whole").read_bytes() == (tmp_path / "parts").read_bytes()
 
 
 def test_too_little_text(tmp_path):
     path = tmp_path / "learned.model"
     with pytest.raises(InputError, match=r"cannot learn 30000 pieces from this text: .*smaller"):
-        learn_sentencepiece(TEXTS, path, size=30000, cased=False)
+        learn("sentencepiece", TEXTS, path, size=30000, cased=False)
     for texts in ([], ["", "  \n"]):
         with pytest.raises(InputError, match="no characters"):
-            learn_sentencepiece(texts, path, size=100, cased=False)
+            learn("sentencepiece", texts, path, size=100, cased=False)
         with pytest.raises(InputError, match="no characters"):
-            learn_wordpiece(texts, path, size=100, cased=False)
+            learn("wordpiece", texts, path, size=100, cased=False)
         with pytest.raises(InputError, match="no characters"):
-            learn_byte_level_bpe(texts, path, size=300, cased=True)
+            learn("bpe", texts, path, size=300, cased=True)
     assert list(tmp_path.iterdir()) == []

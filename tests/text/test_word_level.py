@@ -7,15 +7,16 @@ import pytest
 
 from bertjax.base.errors import InputError
 from bertjax.text.characters import Characters, characters_of
+from bertjax.text.extension import extends
 from bertjax.text.tokenizer import Tokenizer
-from bertjax.text.vocabulary import learn_words
+from bertjax.text.vocabulary import learn
 
 TEXTS = ["The cat saw the caf\u00e9, the CAT saw.", "<UNK> </S> the " + "x" * 60]
 
 
 @pytest.fixture
 def path(tmp_path):
-    learn_words(TEXTS, tmp_path / "words.json", size=100, cased=True)
+    learn("words", TEXTS, tmp_path / "words.json", size=100, cased=True)
     return tmp_path / "words.json"
 
 
@@ -30,7 +31,7 @@ def test_frequent_words_come_first_behind_the_special_ones(path):
 
 
 def test_the_rarest_words_are_left_out(tmp_path):
-    assert learn_words(TEXTS, tmp_path / "words.json", size=7, cased=False) == 7
+    assert learn("words", TEXTS, tmp_path / "words.json", size=7, cased=False) == 7
     tokenizer = Tokenizer.open(tmp_path / "words.json")
     assert not tokenizer.cased
     # Lower-cased, and without accents, as BERT's uncased text.
@@ -49,7 +50,10 @@ def test_text_makes_no_special_word_but_the_unknown_one(path, tmp_path):
     assert places.tolist() == [[0, 3], [5, 10], [10, 11]]
     (tmp_path / "saved").mkdir()
     tokenizer.save(tmp_path / "saved")
-    assert Tokenizer.open(tmp_path / "saved").identity == tokenizer.identity
+    again = Tokenizer.open(tmp_path / "saved")
+    assert again.identity == tokenizer.identity and extends(again, tokenizer)
+    learn("words", TEXTS, tmp_path / "few.json", size=7, cased=True)
+    assert not extends(Tokenizer.open(tmp_path / "few.json"), tokenizer)
 
 
 def test_characters_of_each_word(path):
@@ -91,4 +95,4 @@ def test_files_that_are_refused(path, change, message):
 
 def test_a_text_without_words_is_refused(tmp_path):
     with pytest.raises(InputError, match="no vocabulary to learn: the text has no characters"):
-        learn_words([" "], tmp_path / "words.json", size=9, cased=True)
+        learn("words", [" "], tmp_path / "words.json", size=9, cased=True)

@@ -8,7 +8,7 @@ import pytest
 from bertjax.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from bertjax.text.template import Template
 from bertjax.text.tokenizer import Tokenizer
-from bertjax.text.vocabulary import learn_sentencepiece
+from bertjax.text.vocabulary import learn
 
 SENTENCES = [f"The cat number {n} sat on mat {n % 7}, not on {n * n}." for n in range(400)]
 TEXTS = ["The cat sat.", "on mat 3, not", "", "  a  na\u00efve ``cat''  ", "\u4e2d the <mask> 7."]
@@ -57,7 +57,7 @@ def test_equal_to_that_of_transformers(tmp_path):
 def test_a_sentencepiece_keeps_its_template(tmp_path):
     """A corpus's vocabulary with the special tokens behind the text, there and back."""
     path = tmp_path / "own.model"
-    learn_sentencepiece(SENTENCES, path, size=120, cased=True)
+    learn("sentencepiece", SENTENCES, path, size=120, cased=True)
     roles = Tokenizer.open(path).roles
     template = Template.xlnet(roles)
     tokenizer = Tokenizer("sentencepiece", path.read_bytes(), "here", template=template)

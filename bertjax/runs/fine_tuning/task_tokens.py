@@ -40,17 +40,15 @@ def with_task_tokens(given: Pretrained) -> Pretrained:
 
 
 def _extended(tokenizer: Tokenizer, origin: str) -> Tokenizer:
-    content, size = json.loads(tokenizer.vocabulary), tokenizer.vocabulary_size
+    content, size = tokenizer.description(), tokenizer.vocabulary_size
     settings = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     content["added_tokens"] += [
         {"id": size + number, "content": name, "special": True} | settings
         for number, name in enumerate(_NAMES)
     ]
-    names = {role: tokenizer.tokens[number] for role, number in tokenizer.roles.items()}
-    return Tokenizer(
-        tokenizer.kind,
+    return tokenizer.with_vocabulary(
         json.dumps(content, ensure_ascii=False).encode(),
         origin,
-        special_tokens=names | {"cls": EXTRACT, "sep": DELIMITER},
+        special_tokens=tokenizer.names | {"cls": EXTRACT, "sep": DELIMITER},
         template=Template((size,), (size + 1,), (size + 2,), second_type=0),
     )

@@ -28,7 +28,7 @@ from bertjax.data.corpus.store import TokenStore
 from bertjax.text.sentences import split_sentences
 from bertjax.text.special_tokens import SPECIAL_TOKENS
 from bertjax.text.tokenizer import Tokenizer
-from bertjax.text.vocabulary import learn_byte_level_bpe
+from bertjax.text.vocabulary import learn
 from tests.helpers.patience import PATIENCE
 
 WORDS = "the cat sat on a mat and saw one more dog near it all day long".split()
@@ -126,7 +126,7 @@ def test_sentences_have_the_space_before_them(tmp_path):
     """
     documents = [["The cat. Two dogs.", "A hen"], ["Four d!  Five e?", "Six f.", "Seven \u4e2d."]]
     spec = write_text(tmp_path / "1.txt", documents)
-    learn_byte_level_bpe([str(documents)], tmp_path / "a.json", size=270, cased=True)
+    learn("bpe", [str(documents)], tmp_path / "a.json", size=270, cased=True)
     content = json.loads((tmp_path / "a.json").read_bytes())
     content["added_tokens"][1]["special"] = False
     names = {"pad": "[PAD]", "eos": "[PAD]", "mask": "[MASK]"}
