@@ -15,7 +15,7 @@ setup(
     long_description=readme.read_text(encoding="utf-8") if readme.exists() else "",
     long_description_content_type="text/markdown",
     license="Apache-2.0",
-    # The recipes and programs are inside the package in a wheel, and beside it in the checkout.
+    # The recipes and programs are inside the package in a wheel, and next to it in the checkout.
     packages=[
         *find_packages(include=["bertjax", "bertjax.*"]),
         *("bertjax.configs", "bertjax.configs.studies", "bertjax.launch"),

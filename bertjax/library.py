@@ -21,9 +21,9 @@ from bertjax.inference.generate import complete
 from bertjax.inference.likelihood import log_likelihoods
 from bertjax.inference.rows import Column, Columns
 from bertjax.interop.pretrained import Pretrained
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.models.encoders.contract import EncoderSpec
-from bertjax.models.heads.architectures import ARCHITECTURES
+from bertjax.models.heads.head_specs import HEAD_SPECS
 from bertjax.runs.fine_tuning.answers import numbered, predictions
 from bertjax.runs.fine_tuning.fine_tuned import OneModel
 from bertjax.runs.pretrained_run import PretrainedRun
@@ -148,8 +148,8 @@ class TextModel:
         """The model itself; of the objective "hybrid", the part that reads left to right."""
         match self._opened:
             case PretrainedRun(recipe=recipe) as run:
-                if kinds.CAUSAL_LM in recipe.objective.others.values():
-                    return run.weights(kinds.CAUSAL_LM)
+                if head_types.CAUSAL_LM in recipe.objective.others.values():
+                    return run.weights(head_types.CAUSAL_LM)
         return self._pretrained
 
     def score(self, texts: Iterable[str], masking: str = "token") -> np.ndarray:
@@ -218,8 +218,8 @@ class TextModel:
         """The model as a pure function.
 
         Args:
-          kind: a kind of `bertjax.models.encoders.kinds` whose heads the model has: "encoder" gives
-            "sequence" [B, S, D], "masked_lm" the logits [B, S, V]. None: the model's own.
+          kind: a kind of `bertjax.models.encoders.head_types` whose heads the model has: "encoder"
+            gives "sequence" [B, S, D], "masked_lm" the logits [B, S, V]. None: the model's own.
 
         Returns:
           function(params, inputs, dropout=None): the outputs by name; `dropout` is a key, with
@@ -230,9 +230,9 @@ class TextModel:
             parameters, arrays or a key that are none, or are not all there.
         """
         if kind is not None:
-            check_choice("kind", kind, ARCHITECTURES)
+            check_choice("kind", kind, HEAD_SPECS)
         model = self._model(kind)
-        parts = ARCHITECTURES[kind].parts(self.spec) if kind else self._pretrained.parts
+        parts = HEAD_SPECS[kind].parts(self.spec) if kind else self._pretrained.parts
         own = {part: self._pretrained.params[part] for part in parts}
 
         def call(
@@ -263,9 +263,9 @@ class TextModel:
         )
 
     def _model(self, kind: str | None = None) -> Model:
-        architecture = ARCHITECTURES[kind or self._pretrained.kind]
-        sizes = {axis: min(8, self.spec.max_position_embeddings) for axis in architecture.axes}
-        inputs = architecture.inputs(self.spec, **sizes)
+        head_spec = HEAD_SPECS[kind or self._pretrained.head_type]
+        sizes = {axis: min(8, self.spec.max_position_embeddings) for axis in head_spec.axes}
+        inputs = head_spec.inputs(self.spec, **sizes)
         return Model.of(self._pretrained.model(kind), inputs)
 
 

@@ -1,4 +1,4 @@
-"""ELECTRA of 2 layers of 128 on a CPU, in minutes: a generator beside a discriminator.
+"""ELECTRA of 2 layers of 128 on a CPU, in minutes: a generator next to a discriminator.
 
 Command:
   python launch/pretrain.py --config=configs/pretrain_electra_tiny.py --config.corpus=DIR \\

@@ -20,7 +20,7 @@ from bertjax.config import fast_config
 
 
 def get_config(time: str = "minutes") -> ml_collections.ConfigDict:
-    """ModernBERT, left to right first: many small updates by Muon, of larger fresh weights."""
+    """ModernBERT, left to right first: many small updates by Muon, of larger random weights."""
     if time == "minutes":
         config = fast_config(batch_size=8, both=False)
         config.total_steps = 4_000

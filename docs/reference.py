@@ -163,10 +163,10 @@ def docstrings(kind: str) -> dict[str, str]:
 
 def _clause(docstring: str, name: str) -> str:
     """What a docstring says after "Hardware:" or "Expected:", to the first semicolon or point."""
-    begun = re.search(rf"^{name}: (.*?)(?=\n\n|\Z)", docstring, re.DOTALL | re.MULTILINE)
-    if not begun:
+    started = re.search(rf"^{name}: (.*?)(?=\n\n|\Z)", docstring, re.DOTALL | re.MULTILINE)
+    if not started:
         raise ValueError(f"no line {name}: in the docstring {docstring.splitlines()[0]!r}")
-    words = " ".join(begun[1].split())
+    words = " ".join(started[1].split())
     unknown = "; not yet run" if name == "Expected" and "Not yet run" in words else ""
     return re.split(r"[;.](?:\s|$)", words)[0] + unknown
 

@@ -1,6 +1,6 @@
 """Evaluates a model on held-out text: python launch/evaluate.py --model=RUN
 
-Or a model of vectors, or a reranker, on likeness and retrieval: --on=likeness:FILE,retrieval:DIR
+Or a model of vectors, or a reranker, on similarity and retrieval: --on=likeness:FILE,retrieval:DIR
 """
 
 from absl import flags

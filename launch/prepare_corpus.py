@@ -24,7 +24,7 @@ flags.DEFINE_string(
 flags.DEFINE_integer(
     "domain_words", 0, "Frequent words of the text to put into [unusedN] pieces of that vocab.txt."
 )
-flags.DEFINE_integer("extend_vocabulary", 0, "Pieces of the text to add behind its own.")
+flags.DEFINE_integer("extend_vocabulary", 0, "Pieces of the text to add after its own.")
 flags.DEFINE_enum(
     "tokenizer",
     None,

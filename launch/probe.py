@@ -10,7 +10,7 @@ _LAYERS = flags.DEFINE_multi_integer("layer", None, "From 0, the embeddings; all
 _RANKS = flags.DEFINE_multi_integer("rank", [], "Of the projection; the model's width by default.")
 _MOST = flags.DEFINE_integer("most", None, "Only the first so many sentences for training.", 1)
 _BASELINES = flags.DEFINE_boolean("baselines", True, "Also score what a probe alone can learn.")
-_OUTPUT = flags.DEFINE_string("output", None, "A .json file; pictures are drawn beside it.")
+_OUTPUT = flags.DEFINE_string("output", None, "A .json file; pictures are drawn next to it.")
 flags.mark_flags_as_required(["model", "data"])
 
 

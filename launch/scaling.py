@@ -11,7 +11,7 @@ from bertjax.programs import commandline
 _RUNS = flags.DEFINE_string("runs", None, "The folders of the runs, as a pattern with *.")
 _BY = flags.DEFINE_string("by", "", "A key of the config that tells kinds: optimizer.name, ...")
 _CONFIGS = flags.DEFINE_list("configs", [], "Files of configs whose loss the law shall say.")
-_OUTPUT = flags.DEFINE_string("output", None, "A .json file; the curves go into a .png beside it.")
+_OUTPUT = flags.DEFINE_string("output", None, "A .json file; the curves go into a .png next to it.")
 flags.mark_flag_as_required("runs")
 
 

@@ -1,6 +1,6 @@
 """Shows a run as a page for a browser: bertjax watch RUN, or python launch/watch.py RUN
 
-The page is RUN/watch.html: the curves, the verdict and the scores of a run of pre-training or
+The page is RUN/watch.html: the curves, the health status and the scores of a run of pre-training or
 fine-tuning, or of a study. Several runs are compared on the same axes: bertjax watch 'runs/*'.
 """
 

@@ -134,15 +134,15 @@ def losses_are_not_drawn(request):
     """A picture takes a quarter of a second; files marked `draws` get real ones."""
     with pytest.MonkeyPatch.context() as patch:
         if not request.node.get_closest_marker("draws"):
-            from bertjax.training.journal import Journal
+            from bertjax.training.metrics_log import MetricsLog
 
-            patch.setattr(Journal, "draw", _draw_nothing)
+            patch.setattr(MetricsLog, "draw", _draw_nothing)
         yield
 
 
-def _draw_nothing(journal) -> None:
-    (journal._local / "loss.png").write_bytes(b"\x89PNG")
-    journal._drawn = len(journal._rows)
+def _draw_nothing(metrics_log) -> None:
+    (metrics_log._local / "loss.png").write_bytes(b"\x89PNG")
+    metrics_log._drawn = len(metrics_log._rows)
 
 
 @pytest.fixture(scope="session")
@@ -153,10 +153,10 @@ def repository() -> Path:
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """Real data sets beside the checkout; without them, the tests that need them are skipped."""
+    """Real data sets next to the checkout; without them, the tests that need them are skipped."""
     folder = REPOSITORY.parent / "shared" / "data"
     if not folder.is_dir():
-        pytest.skip("no shared/data beside the checkout")
+        pytest.skip("no shared/data next to the checkout")
     return folder
 
 

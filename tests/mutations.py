@@ -166,7 +166,7 @@ def try_mutations(
 
 
 def _copied(checkout: Path, folder: Path) -> Path:
-    """Copies all files that git does not ignore, with the shared data beside them."""
+    """Copies all files that git does not ignore, with the shared data next to them."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(command, cwd=checkout, check=True, capture_output=True, text=True)
     copy = folder / "main"
@@ -219,8 +219,8 @@ def main() -> None:
         drawn, try_mutations(REPOSITORY, file, tests, drawn), strict=True
     ):
         old, new = (" ".join(code.split()) for code in (mutation.old, mutation.new))
-        verdict = f"noticed by {noticed} in {seconds:.0f} s" if noticed else "NOT NOTICED"
-        print(f"{file}:{mutation.line}: {mutation.kind}: {old} -> {new}: {verdict}", flush=True)
+        status = f"noticed by {noticed} in {seconds:.0f} s" if noticed else "NOT NOTICED"
+        print(f"{file}:{mutation.line}: {mutation.kind}: {old} -> {new}: {status}", flush=True)
         place = {"file": file, "line": mutation.line, "kind": mutation.kind}
         found.append(place | {"old": old, "new": new, "noticed_by": noticed, "seconds": seconds})
     missed = sum(each["noticed_by"] is None for each in found)

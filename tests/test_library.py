@@ -1,4 +1,4 @@
-"""bertjax as a library: the examples of docs/library.md, and its answers beside the programs'."""
+"""bertjax as a library: the examples of docs/library.md, and its answers next to the programs'."""
 
 import re
 
@@ -171,8 +171,10 @@ def test_shardings_are_those_of_the_layout(filler):
     ]
     assert min(shares) == 0.25
     function, inputs = filler.function("encoder"), filler.encode(["moo moo", "baa quack"])
-    ours, theirs = (jax.jit(function)(each, inputs)["sequence"] for each in (params, filler.params))
-    assert_close(ours, theirs)
+    result, reference = (
+        jax.jit(function)(each, inputs)["sequence"] for each in (params, filler.params)
+    )
+    assert_close(result, reference)
 
 
 @pytest.mark.devices(2)

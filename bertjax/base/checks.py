@@ -14,13 +14,13 @@ from bertjax.base.validation import shown
 
 @contextlib.contextmanager
 def about(
-    place: Any, errors: type[Exception] | tuple[type[Exception], ...] = ValueError, cure: str = ""
+    place: Any, errors: type[Exception] | tuple[type[Exception], ...] = ValueError, hint: str = ""
 ) -> Iterator[None]:
-    """Makes such errors of the block an InputError: the place, why, and the cure."""
+    """Makes such errors of the block an InputError: the place, why, and the hint."""
     try:
         yield
     except errors as error:
-        raise InputError(f"{place}: {error}" + (f": {cure}" if cure else "")) from error
+        raise InputError(f"{place}: {error}" + (f": {hint}" if hint else "")) from error
 
 
 def near(name: Any, known: Iterable[str]) -> str:
@@ -49,10 +49,10 @@ def check_divides(name: str, value: int, parts: str, count: int) -> None:
         raise InputError(f"{name}={value} does not divide into {parts}={count} parts")
 
 
-def check_given(name: str, value: Any, cure: str) -> None:
+def check_given(name: str, value: Any, hint: str) -> None:
     """Raises InputError if a flag or a key is empty."""
     if not value:
-        raise InputError(f"{name} is empty: {cure}")
+        raise InputError(f"{name} is empty: {hint}")
 
 
 def check_in_folder(path: Path, origin: Any) -> None:

@@ -91,7 +91,7 @@ def bucket_errors(path: Path) -> Iterator[None]:
 
 def _input_error(error: Exception, path: Path, write: bool) -> InputError:
     reason = " ".join(str(getattr(error, "message", error)).split())[:300]
-    return InputError(f"{path}: {_cure(error, path, write)} ({reason})")
+    return InputError(f"{path}: {_hint(error, path, write)} ({reason})")
 
 
 def _try_out(path: Path, write: bool) -> None:
@@ -116,7 +116,7 @@ def _failures() -> tuple[type[Exception], ...]:
     return GoogleAPIError, GoogleAuthError, OSError  # OSError: the connection failed
 
 
-def _cure(error: Exception, path: Path, write: bool) -> str:
+def _hint(error: Exception, path: Path, write: bool) -> str:
     from google.api_core.exceptions import NotFound
     from google.auth.exceptions import GoogleAuthError
 

@@ -143,11 +143,11 @@ def write_json(path: str | os.PathLike, value: Any) -> None:
         file.write("\n")
 
 
-def read_json(path: Path, kind: Any = dict, *, cure: str) -> dict[str, Any]:
-    """Reads a JSON object of type `kind`; InputError with `cure` if the file is damaged."""
+def read_json(path: Path, type_: Any = dict, *, hint: str) -> dict[str, Any]:
+    """Reads a JSON object of type `type_`; InputError with `hint` if the file is damaged."""
     with named(path):
         data = path.read_bytes()
-    return parsed(data, kind, path, cure)
+    return parsed(data, type_, path, hint)
 
 
 # ------------------------------------------------------------------------- names, folders

@@ -47,9 +47,9 @@ Tried = Annotated[T, TRIED]
 Names = Annotated[tuple[str, ...], COMMA]
 
 
-def check(name: str, value: Any, kind: Any) -> None:
+def check(name: str, value: Any, type_: Any) -> None:
     """Raises InputError unless a value has a type, with its limits."""
-    converted(value, kind, name)
+    converted(value, type_, name)
 
 
 def require(holds: object, settings: Any, field: str, problem: str) -> None:

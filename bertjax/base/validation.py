@@ -41,53 +41,53 @@ _shown.maxstring = 80
 shown = _shown.repr  # a value in a message, of a length that one reads
 
 
-def record(**kinds: Any) -> Any:
+def record(**types: Any) -> Any:
     """The type of a JSON object that has these fields, and may have others."""
-    return TypedDict("record", kinds)  # type: ignore[operator]
+    return TypedDict("record", types)  # type: ignore[operator]
 
 
-def optional(**kinds: Any) -> Any:
+def optional(**types: Any) -> Any:
     """The type of a JSON object in which each of these fields may be absent or null."""
-    return if_given(**{name: kind | None for name, kind in kinds.items()})
+    return if_given(**{name: type_ | None for name, type_ in types.items()})
 
 
-def if_given(**kinds: Any) -> Any:
+def if_given(**types: Any) -> Any:
     """The type of a JSON object in which each of these fields may be absent, but not null."""
-    return record(**{name: NotRequired[kind] for name, kind in kinds.items()})
+    return record(**{name: NotRequired[type_] for name, type_ in types.items()})
 
 
-def parsed(data: bytes, kind: Any, origin: Any, cure: str, *, limited: bool = False) -> Any:
-    """Parses JSON in UTF-8 from the file `origin`; InputError with `cure` if it is not a `kind`.
+def parsed(data: bytes, type_: Any, origin: Any, hint: str, *, limited: bool = False) -> Any:
+    """Parses JSON in UTF-8 from the file `origin`; InputError with `hint` if it is not a `type_`.
 
-    If `limited`, the numbers of the fields that `kind` names are checked by `check_numbers`.
+    If `limited`, the numbers of the fields that `type_` names are checked by `check_numbers`.
     """
     try:
         value = json.loads(data.decode())
-        named = converted(value, kind)
+        named = converted(value, type_)
         if limited:
             check_numbers("", named)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{origin}: damaged ({error}): {cure}") from error
+        raise InputError(f"{origin}: damaged ({error}): {hint}") from error
     return value
 
 
-def utf8(data: bytes, origin: Any, cure: str = "convert it") -> str:
-    """Decodes a text of `origin`; InputError with `cure` if it is not UTF-8."""
+def utf8(data: bytes, origin: Any, hint: str = "convert it") -> str:
+    """Decodes a text of `origin`; InputError with `hint` if it is not UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:
         place = f"{origin}: not UTF-8 at byte {error.start} ({error.reason})"
-        raise InputError(f"{place}: {cure}") from error
+        raise InputError(f"{place}: {hint}") from error
 
 
-def converted(value: Any, kind: type[T], place: str = "") -> T:
+def converted(value: Any, type_: type[T], place: str = "") -> T:
     """Converts a JSON value to a type, without the fields that the type does not name.
 
     If that is a dataclass, members of the value may be dataclasses already. An InputError names
     the value by its `place`, such as "config.optimizer".
     """
     try:
-        return msgspec.convert(value, kind)
+        return msgspec.convert(value, type_)
     except UnicodeEncodeError as error:
         raise InputError(f"{place}={shown(value)}: half a surrogate pair in a text") from error
     except msgspec.ValidationError as error:
@@ -101,20 +101,20 @@ def converted(value: Any, kind: type[T], place: str = "") -> T:
         at, wrong = next((each for each in found if _fits(problem, each[1])), found[0])
         at = at.removeprefix(".")
         value_there = f"{at}={shown(wrong)}" if at else shown(wrong)
-        raise InputError(f"{value_there}: {_in_words(problem, kind)}") from error
+        raise InputError(f"{value_there}: {_in_words(problem, type_)}") from error
 
 
-def of_kind(value: Any, kind: type[T], origin: Any, cure: str) -> T:
-    """A value of `origin`, as `converted` gives it; an InputError also says the cure."""
+def of_kind(value: Any, type_: type[T], origin: Any, hint: str) -> T:
+    """A value of `origin`, as `converted` gives it; an InputError also says the hint."""
     try:
-        return converted(value, kind)
+        return converted(value, type_)
     except InputError as error:
-        raise InputError(f"{origin}: {error}: {cure}") from error
+        raise InputError(f"{origin}: {error}: {hint}") from error
 
 
-def limits_in_words(kind: Any) -> str:
+def limits_in_words(type_: Any) -> str:
     """The limits of a number's type, as "in [0, 1)", "at least 1" or ""."""
-    meta = next((each for each in get_args(kind) if isinstance(each, msgspec.Meta)), None)
+    meta = next((each for each in get_args(type_) if isinstance(each, msgspec.Meta)), None)
     signs = dict(ge="[", gt="(", le="]", lt=")")
     found = {sign: x for sign in signs if (x := getattr(meta, sign, None)) is not None}
     if len(found) == 2:
@@ -126,12 +126,12 @@ def limits_in_words(kind: Any) -> str:
     return "".join(f"{words[sign]} {x:,}" for sign, x in found.items())
 
 
-def _in_words(problem: str, kind: Any) -> str:
+def _in_words(problem: str, type_: Any) -> str:
     """A problem of msgspec; where a number is beyond a limit, as "must be at least 1"."""
     if not (beyond := _BEYOND.fullmatch(problem)):
         return problem
     of, sign, limit = beyond.groups()
-    if of == "float" and (words := limits_in_words(kind)):
+    if of == "float" and (words := limits_in_words(type_)):
         return f"must be {words}"
     return f"must be {_WORDS[sign]} {float(limit):,.10g}"
 

@@ -12,7 +12,7 @@ from bertjax.base.errors import InputError
 from bertjax.inference.batcher import Batcher, up_to
 from bertjax.inference.rows import Column, Columns
 from bertjax.interop.pretrained import Pretrained
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.models.heads.pretraining import PreTrainingModel, piece_logits
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.model import Arrays, Params
@@ -39,7 +39,7 @@ def fill(pretrained: Pretrained, texts: Sequence[str], top: int) -> list[list[li
     tokenizer, spec = pretrained.tokenizer, pretrained.spec
     if spec.causal:
         raise InputError(f"{pretrained.origin}: trained left to right, it has never seen {_MASK}")
-    model, longest = pretrained.model(kinds.MASKED_LM), spec.max_position_embeddings
+    model, longest = pretrained.model(head_types.MASKED_LM), spec.max_position_embeddings
     check_range("--top", top, 1, tokenizer.vocabulary_size)
     texts = [text.replace(_MASK, tokenizer.tokens[tokenizer.mask_id]) for text in texts]
     encoded = tokenizer.encode(texts, special=True)

@@ -12,11 +12,11 @@ from bertjax.base.errors import InputError
 from bertjax.base.limits import Count, CountOrNone, PositiveShare, Weight, check
 from bertjax.base.validation import check_numbers
 from bertjax.interop.pretrained import Pretrained
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.models.encoders.cache import empty_cache
 from bertjax.models.encoders.registry import family_of
 from bertjax.models.encoders.spec import TransformerSpec
-from bertjax.models.heads.architectures import text_inputs
+from bertjax.models.heads.head_specs import text_inputs
 from bertjax.models.heads.pretraining import PreTrainingModel
 from bertjax.training.model import Params
 
@@ -51,7 +51,7 @@ def complete(
     check("--seed", seed, CountOrNone)
     check_numbers("--seed", seed)
     spec, tokenizer = pretrained.spec, pretrained.tokenizer
-    if not (spec.causal and family_of(spec).goes_on):
+    if not (spec.causal and family_of(spec).supports_cache):
         raise InputError(
             f"{pretrained.origin}: a {pretrained.class_name}, which does not write texts token by "
             "token: take a model that was trained with config.objective='left_to_right' or "
@@ -62,24 +62,24 @@ def complete(
     rows = [before + ids or [tokenizer.end_id] for ids in encoded]
     for text, ids in zip(texts, rows, strict=True):
         pretrained.check_length(f"--text={text!r:.80}: with a new token", len(ids) + 1)
-    begun = np.array([len(ids) for ids in rows], np.int32)
+    started = np.array([len(ids) for ids in rows], np.int32)
     given = np.full((len(rows), length), tokenizer.pad_id, np.int32)
     for row, ids in zip(given, rows, strict=True):
         row[: len(ids)] = ids
     written, ends = _write(
-        pretrained.model(kinds.CAUSAL_LM),
+        pretrained.model(head_types.CAUSAL_LM),
         tokenizer.vocabulary_size,
         temperature == 0,
         pretrained.params,
         given,
-        begun,
-        np.minimum(begun + min(tokens, length), length),
+        started,
+        np.minimum(started + min(tokens, length), length),
         tokenizer.roles.get("eos", tokenizer.roles.get("sep", -1)),
         jnp.float32(temperature),
         jnp.float32(top_p),
         jax.random.key(seed),
     )
-    starts = begun - [len(ids) for ids in encoded]  # after the special tokens
+    starts = started - [len(ids) for ids in encoded]  # after the special tokens
     return [
         row[start:end].tolist()
         for row, start, end in zip(np.asarray(written), starts, np.asarray(ends), strict=True)
@@ -93,7 +93,7 @@ def _write(
     greedy: bool,
     params: Params,
     given: jax.Array,  # int [B, T], the beginnings of the texts, and padding
-    begun: jax.Array,  # int [B], their lengths, at least 1
+    started: jax.Array,  # int [B], their lengths, at least 1
     limits: jax.Array,  # int [B], the most tokens of each text
     end_id: jax.Array,
     temperature: jax.Array,
@@ -127,7 +127,7 @@ def _write(
         place, ids, ends, done, cache = state
         token, cache = predicted(place, ids, cache)
         place = place + 1
-        is_given = place < begun
+        is_given = place < started
         writes = ~is_given & ~done
         done = done | (writes & ((token == end_id) | (place + 1 >= limits)))
         ends = jnp.where(writes & (token != end_id), place + 1, ends)
@@ -136,7 +136,7 @@ def _write(
 
     assert isinstance(model.spec, TransformerSpec)
     cache = empty_cache(model.spec, *given.shape)
-    state = jnp.int32(0), given, begun, begun >= limits, cache
+    state = jnp.int32(0), given, started, started >= limits, cache
     _, ids, ends, _, _ = jax.lax.while_loop(goes_on, step, state)
     return ids, ends
 

@@ -23,7 +23,7 @@ from bertjax.inference.scored_rows import (
     Windows,
 )
 from bertjax.interop.pretrained import Pretrained
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.models.heads.pretraining import PreTrainingModel, piece_logits
 from bertjax.tasks.encoded import Encoded
 from bertjax.tasks.similarity.batches import LENGTHS
@@ -68,7 +68,7 @@ def log_likelihoods(
             f"--masking={masking}: {pretrained.origin} reads left to right, and nothing is masked "
             "for it: leave the flag out"
         )
-    model = pretrained.model(kinds.CAUSAL_LM if spec.causal else kinds.MASKED_LM)
+    model = pretrained.model(head_types.CAUSAL_LM if spec.causal else head_types.MASKED_LM)
     encoded, number = _encoded(pretrained, texts, where)
     rows: SentenceRows
     if spec.causal:
@@ -102,7 +102,7 @@ def nats_of_text(pretrained: Pretrained, ids: np.ndarray, stride: int) -> float:
         )
     check_range("--stride", stride, 1, length - 1, f": a window has {length} tokens")
     rows, nats = Windows(ids, length, stride), 0.0
-    model = pretrained.model(kinds.CAUSAL_LM)
+    model = pretrained.model(head_types.CAUSAL_LM)
     with Progress("Reading", len(rows.lengths), " windows") as progress:
         for numbers, found in _of_rows(pretrained, model, rows, (length,)):
             nats -= float(found.astype(np.float64).sum())

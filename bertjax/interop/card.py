@@ -8,21 +8,21 @@ import jax
 
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.sentence_transformers import CLASSES
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.models.encoders.computation import AttentionComputation
 from bertjax.models.heads.embedding import DENSE, LATE, SPARSE
 
 _TASKS = {  # the hub's names
-    kinds.ENCODER: "feature-extraction",
-    kinds.PRE_TRAINING: "fill-mask",
-    kinds.MASKED_LM: "fill-mask",
-    kinds.REPLACED_TOKENS: "feature-extraction",
-    kinds.CAUSAL_LM: "text-generation",
-    kinds.PERMUTATION_LM: "text-generation",
-    kinds.SEQUENCE_CLASSIFICATION: "text-classification",
-    kinds.MULTIPLE_CHOICE: "multiple-choice",
-    kinds.TOKEN_CLASSIFICATION: "token-classification",
-    kinds.QUESTION_ANSWERING: "question-answering",
+    head_types.ENCODER: "feature-extraction",
+    head_types.PRE_TRAINING: "fill-mask",
+    head_types.MASKED_LM: "fill-mask",
+    head_types.REPLACED_TOKENS: "feature-extraction",
+    head_types.CAUSAL_LM: "text-generation",
+    head_types.PERMUTATION_LM: "text-generation",
+    head_types.SEQUENCE_CLASSIFICATION: "text-classification",
+    head_types.MULTIPLE_CHOICE: "multiple-choice",
+    head_types.TOKEN_CLASSIFICATION: "token-classification",
+    head_types.QUESTION_ANSWERING: "question-answering",
 }
 # Of vectors of texts, as sentence-transformers writes them: the task, and the tags.
 _OF_VECTORS = {
@@ -49,7 +49,7 @@ def model_card(
     parameters = sum(leaf.size for leaf in jax.tree.leaves(pretrained.params))
     case = "cased" if tokenizer.cased else "lower-cased"
     vectors = ""
-    library, task, tags = "transformers", _TASKS[pretrained.kind], [pretrained.family.name]
+    library, task, tags = "transformers", _TASKS[pretrained.head_type], [pretrained.family.name]
     if pretrained.embedding:
         library = "sentence-transformers"
         task, own = _OF_VECTORS[pretrained.embedding.kind]

@@ -66,10 +66,10 @@ class ConfigRows(NamedTuple):
         """
         of_spec = {field.name: field.type for field in dataclasses.fields(spec)}
         types: dict[str, Any] = {f"{role}_token_id": int | None for role in self.roles}
-        types |= {theirs: type(value) for theirs, value in self.wanted.items()}
-        for theirs, ours, *operation in self.rows:
-            kind = operation[0].type if operation else of_spec[ours]
-            types |= {theirs: kind} if kind else {}
+        types |= {key: type(value) for key, value in self.wanted.items()}
+        for key, name, *operation in self.rows:
+            kind = operation[0].type if operation else of_spec[name]
+            types |= {key: kind} if kind else {}
         return types
 
     def read(self, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -78,10 +78,10 @@ class ConfigRows(NamedTuple):
         check_wanted(config, self.wanted)
         given = {**self.absent, **config}
         fields: dict[str, Any] = {}
-        for theirs, ours, *operation in self.rows:
-            if theirs in given:
-                value = operation[0].read(theirs, given) if operation else given[theirs]
-                fields |= {} if value is None else {ours: value}
+        for key, name, *operation in self.rows:
+            if key in given:
+                value = operation[0].read(key, given) if operation else given[key]
+                fields |= {} if value is None else {name: value}
         return fields
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
@@ -91,14 +91,14 @@ class ConfigRows(NamedTuple):
         has is not the default.
         """
         self._check_there()
-        carried = {*how_computed(spec), *self.lost, *(ours for _, ours, *_ in self.rows)}
+        carried = {*how_computed(spec), *self.lost, *(name for _, name, *_ in self.rows)}
         for field in dataclasses.fields(spec):
             if field.name not in carried:
                 check_value(spec, field.name, field.default, self.title)
         config: dict[str, Any] = {}
-        for theirs, ours, *operation in self.rows:
-            value = operation[0].write(spec) if operation else getattr(spec, ours)
-            config |= {} if value is None else {theirs: value}
+        for key, name, *operation in self.rows:
+            value = operation[0].write(spec) if operation else getattr(spec, name)
+            config |= {} if value is None else {key: value}
         return {**config, **self.written}
 
     def _check_there(self) -> None:
@@ -145,7 +145,7 @@ ACTIVATIONS = {
 WRITTEN_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "silu": "silu"}
 
 
-def chosen(ours: str, names: Mapping[str, str], written: Mapping[str, str]) -> Operation:
+def chosen(name: str, names: Mapping[str, str], written: Mapping[str, str]) -> Operation:
     """The operation of a field with names: name there -> our name, and what is written."""
 
     def read(field: str, config: Mapping[str, Any]) -> str:
@@ -153,9 +153,9 @@ def chosen(ours: str, names: Mapping[str, str], written: Mapping[str, str]) -> O
         return names[config[field]]
 
     def write(spec: Any) -> str:
-        if (value := getattr(spec, ours)) not in written:
+        if (value := getattr(spec, name)) not in written:
             has = f"only {', '.join(written)}"
-            raise ValueError(f"transformers has no {spec.encoder} with {ours}={value!r}, {has}")
+            raise ValueError(f"transformers has no {spec.encoder} with {name}={value!r}, {has}")
         return written[value]
 
     return Operation(str, read, write)

@@ -9,7 +9,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from bertjax.base.errors import InputError
 from bertjax.interop.names import arrays_of
 from bertjax.interop.pretrained import Pretrained
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.models.encoders.registry import ENCODERS
 
 
@@ -24,11 +24,11 @@ def with_layers(given: Pretrained, layers: Sequence[int]) -> Pretrained:
     for place, layer in enumerate(layers):
         if layer >= count:
             raise InputError(f"{given.origin}: no layer {layer}: there are 0 to {count - 1}")
-        kind, there = map(given.spec.layer_kind, (layer, place))
-        if kind != there:
+        layer_kind, there = map(given.spec.layer_kind, (layer, place))
+        if layer_kind != there:
             raise InputError(
-                f"{given.origin}: layer {layer} is {kind}, and place {place} is for a {there} one: "
-                f"take a {there} layer there"
+                f"{given.origin}: layer {layer} is {layer_kind}, and place {place} is for a "
+                f"{there} one: take a {there} layer there"
             )
         chosen[f"layer_{place}"] = stack[f"layer_{layer}"]
         before = stack[f"layer_{min(place, count - 1)}"]
@@ -56,8 +56,8 @@ def as_family(given: Pretrained, name: str) -> Pretrained:
     family = ENCODERS[name]
     fields = [field.name for field in dataclasses.fields(family.spec)]
     spec = family.spec(**{key: value for key, value in vars(given.spec).items() if key in fields})
-    kind = kinds.MASKED_LM if "masked_lm" in given.params else kinds.ENCODER
-    wanted = arrays_of(spec, kind, 0)
+    head_type = head_types.MASKED_LM if "masked_lm" in given.params else head_types.ENCODER
+    wanted = arrays_of(spec, head_type, 0)
     arrays = {
         re.sub(f"^{given.family.name}/", f"{name}/", path): array
         for path, array in flatten_dict(dict(given.params), sep="/").items()
@@ -67,7 +67,7 @@ def as_family(given: Pretrained, name: str) -> Pretrained:
         return given
     return dataclasses.replace(
         given,
-        kind=kind,
+        head_type=head_type,
         spec=spec,
         params=unflatten_dict({path: arrays[path] for path in wanted}, sep="/"),
         classes=(),

@@ -9,23 +9,23 @@ from bertjax.base.checks import about
 from bertjax.base.errors import InputError
 from bertjax.base.extras import install
 from bertjax.base.files import atomic_write, read_json, write_json
-from bertjax.interop.names import to_ours, to_theirs
+from bertjax.interop.names import to_hf, to_jax
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.published.elmo import OPTIONS, read_options, write_options
 from bertjax.interop.published.registry import array_names
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.models.encoders.elmo.spec import ElmoSpec
 from bertjax.text.characters import Characters
 
 _OPTIONS, _WEIGHTS = "options.json", "weights.hdf5"
-_CURE = "take the options that the weights were trained with"
+_HINT = "take the options that the weights were trained with"
 
 
 def read_elmo(folder: Path, origin: str) -> Pretrained:
     """Reads a folder with one file *options.json and one *weights.hdf5."""
     h5py = import_h5py(origin)
     options = _only(folder, _OPTIONS, origin)
-    described = read_json(options, OPTIONS, cure=_CURE)
+    described = read_json(options, OPTIONS, hint=_HINT)
     with about(options):
         spec = ElmoSpec(**read_options(described))
     weights = _only(folder, _WEIGHTS, origin)
@@ -37,13 +37,13 @@ def read_elmo(folder: Path, origin: str) -> Pretrained:
 
     with about(f"{weights}: damaged", OSError, "copy it anew"), h5py.File(weights) as file:
         file.visititems(keep)
-    entries = array_names([spec.encoder], spec, kinds.ENCODER, 0)
-    known = {entry.theirs for entry in entries}
+    entries = array_names([spec.encoder], spec, head_types.ENCODER, 0)
+    known = {entry.hf_name for entry in entries}
     return Pretrained(
         origin=origin,
-        kind=kinds.ENCODER,
+        head_type=head_types.ENCODER,
         spec=spec,
-        params=to_ours(arrays, entries, origin),
+        params=to_jax(arrays, entries, origin),
         tokenizer=Characters(),
         left_out={name: "not an array of the encoder" for name in arrays if name not in known},
     )
@@ -55,7 +55,7 @@ def write_elmo(pretrained: Pretrained, folder: Path) -> None:
     if not isinstance(spec, ElmoSpec):
         raise InputError(f"{origin}: {pretrained.class_name}: only an ELMo has such files")
     h5py = import_h5py(origin)
-    arrays = to_theirs(pretrained.params, array_names([spec.encoder], spec, kinds.ENCODER, 0))
+    arrays = to_hf(pretrained.params, array_names([spec.encoder], spec, head_types.ENCODER, 0))
     write_json(folder / _OPTIONS, write_options(spec))
     with atomic_write(folder / _WEIGHTS, "w+b") as file, h5py.File(file, "w") as weights:
         for name, array in arrays.items():

@@ -18,7 +18,7 @@ from bertjax.interop.json_files import read_config
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.published.bert import BERT
 from bertjax.interop.tokenizer_files import read_tokenizer
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.encoders.registry import ENCODERS
 
@@ -34,11 +34,11 @@ _HEADS = {
 
 # The kind of a checkpoint, by the first of these parts that it has.
 _BY_HEAD = {
-    "classifier": kinds.SEQUENCE_CLASSIFICATION,
-    "span": kinds.QUESTION_ANSWERING,
-    "next_sentence_head": kinds.PRE_TRAINING,
-    "masked_lm": kinds.MASKED_LM,
-    "bert": kinds.ENCODER,
+    "classifier": head_types.SEQUENCE_CLASSIFICATION,
+    "span": head_types.QUESTION_ANSWERING,
+    "next_sentence_head": head_types.PRE_TRAINING,
+    "masked_lm": head_types.MASKED_LM,
+    "bert": head_types.ENCODER,
 }
 
 
@@ -81,7 +81,7 @@ def _spec(folder: Path, origin: str) -> EncoderSpec:
     config = read_config(folder / _CONFIG_FILE, ENCODERS["bert"])
     if config is None:
         raise InputError(
-            f"{origin}: no {_CONFIG_FILE} beside the checkpoint: copy there the one it was "
+            f"{origin}: no {_CONFIG_FILE} next to the checkpoint: copy there the one it was "
             "trained with"
         )
     # "gelu" is the tanh form in that code (modeling.py, gelu), the erf form in transformers'.
@@ -125,13 +125,13 @@ def _read(checkpoint: Path, origin: str) -> tuple[dict[str, np.ndarray], dict[st
 
 
 def _kind(variables: Iterable[str], origin: str) -> str:
-    parts = {part_of(name, ENCODERS["bert"], kinds.ENCODER) for name in variables}
+    parts = {part_of(name, ENCODERS["bert"], head_types.ENCODER) for name in variables}
     if "bert" not in parts:
         raise InputError(
             f"{origin}: no variables of a BERT in the checkpoint, but such as "
             f"{', '.join(sorted(variables)[:3]) or 'none'}"
         )
-    return next(kind for part, kind in _BY_HEAD.items() if part in parts)
+    return next(head_type for part, head_type in _BY_HEAD.items() if part in parts)
 
 
 def in_hugging_face_terms(name: str, array: np.ndarray) -> tuple[str, np.ndarray]:

@@ -15,7 +15,7 @@ from bertjax.base.errors import InputError
 from bertjax.base.files import inside, write_json
 from bertjax.interop import json_files
 from bertjax.interop.json_files import TASK_KEY, read_config, read_optional
-from bertjax.interop.names import to_ours, to_theirs
+from bertjax.interop.names import to_hf, to_jax
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.published.registry import PUBLISHED, array_names, names_of
 from bertjax.interop.sentence_transformers import (
@@ -29,10 +29,10 @@ from bertjax.interop.sentence_transformers import (
     write_modules,
 )
 from bertjax.interop.tokenizer_files import read_tokenizer, write_tokenizer
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.models.encoders.contract import EncoderFamily, EncoderSpec
 from bertjax.models.encoders.registry import ENCODERS, family_of
-from bertjax.models.heads.embedding import PROJECTION, model_kind
+from bertjax.models.heads.embedding import PROJECTION, head_type_of
 from bertjax.text.tokenizer import Tokenizer
 
 CONFIG_FILE = "config.json"
@@ -66,19 +66,19 @@ def read_hugging_face(
         raw |= read_arrays(file, family)
     modules = read_modules(folder, origin, tokenizer, spec.max_position_embeddings)
     classes = _classes(config, origin)
-    kind = model_kind(modules.embedding) if modules else _kind(config, family, origin)
-    if not has_model(spec, kind):
+    head_type = head_type_of(modules.embedding) if modules else _kind(config, family, origin)
+    if not has_model(spec, head_type):
         raise InputError(
-            f"{origin}: {names_of(spec).classes[kind]} that reads left to right (is_decoder): "
+            f"{origin}: {names_of(spec).classes[head_type]} that reads left to right (is_decoder): "
             "transformers predicts from [CLS], which then sees no other token: take another model"
         )
-    model = assemble(raw, spec, kind, tokenizer, origin, classes)
+    model = assemble(raw, spec, head_type, tokenizer, origin, classes)
     params = dict(model.params)
     if modules and modules.projection:
         params[PROJECTION] = _projection(modules, spec, family)
     embedding = modules.embedding if modules else None
     task, kept = _task(config), read_kept(folder, config)
-    if kind == kinds.SEQUENCE_CLASSIFICATION:
+    if head_type == head_types.SEQUENCE_CLASSIFICATION:
         task = _text_length(folder, spec.max_position_embeddings) | task
     return dataclasses.replace(model, params=params, task=task, embedding=embedding, kept=kept)
 
@@ -118,11 +118,11 @@ def spec_of(
 
 def _kind(config: Mapping[str, Any], family: EncoderFamily, origin: str) -> str:
     classes = PUBLISHED[family.name].classes
-    alone = classes[kinds.ENCODER]
+    alone = classes[head_types.ENCODER]
     name = (config.get("architectures") or [alone])[0]
-    for kind, known in classes.items():
+    for head_type, known in classes.items():
         if known == name:
-            return kind
+            return head_type
     raise InputError(
         f"{origin}: architectures={name!r} in {CONFIG_FILE}: can be read are "
         f"{', '.join(classes.values())}. To take only the encoder, write {alone!r} there"
@@ -162,7 +162,7 @@ def _weight_files(folder: Path, origin: str, config: Mapping[str, Any]) -> list[
         absent = [file.name for file in files if not file.exists()]
         if absent or not files:
             raise InputError(f"{origin}: {INDEX_FILE} names {' '.join(absent) or 'no shards'}, "
-                             "which must lie beside it: download them")  # fmt: skip
+                             "which must lie next to it: download them")  # fmt: skip
         return files
     if list(folder.glob("pytorch_model*.bin")):
         name = (config.get("architectures") or ["AutoModel"])[0]
@@ -171,7 +171,7 @@ def _weight_files(folder: Path, origin: str, config: Mapping[str, Any]) -> list[
             "and is never opened here. If you trust it, convert it where transformers is "
             f'installed: python -c "from transformers import {name} as M; '
             "M.from_pretrained('FOLDER').save_pretrained('NEW_FOLDER')\", and copy the "
-            "tokenizer's files beside the result"
+            "tokenizer's files next to the result"
         )
     raise InputError(
         f"{origin}: no {WEIGHTS_FILE} in it. If the model has its weights only as {_PICKLE}: that "
@@ -203,7 +203,7 @@ def read_arrays(path: Path, family: EncoderFamily) -> dict[str, np.ndarray]:
 def assemble(
     arrays: Mapping[str, np.ndarray],
     spec: EncoderSpec,
-    kind: str,
+    head_type: str,
     tokenizer: Tokenizer,
     origin: str,
     classes: tuple[str, ...] = (),
@@ -213,58 +213,58 @@ def assemble(
     An array of the encoder must have a place of its own in it, and finite values.
     """
     family = family_of(spec)
-    theirs = names_of(spec)
+    names = names_of(spec)
     found: dict[str, np.ndarray] = {}
     left_out: dict[str, str] = {}
     for name, array in arrays.items():
-        canonical = theirs.one_spelling(name)
+        canonical = names.one_spelling(name)
         if canonical in found:
             raise InputError(f"{origin}: two arrays for {canonical}: remove one of them")
-        if theirs.is_buffer(name):
+        if names.is_buffer(name):
             left_out[name] = "a constant"
-        elif canonical not in theirs.copies and part_of(canonical, family, kind) is None:
-            left_out[name] = f"not a part of {theirs.classes[kind]}"
+        elif canonical not in names.copies and part_of(canonical, family, head_type) is None:
+            left_out[name] = f"not a part of {names.classes[head_type]}"
         else:
             _check_finite(name, array, origin)
             found[canonical] = array
-    left_out |= _without_copies(found, theirs.copies, origin)
-    if not any(part_of(name, family, kind) == family.name for name in found):
+    left_out |= _without_copies(found, names.copies, origin)
+    if not any(part_of(name, family, head_type) == family.name for name in found):
         raise InputError(
-            f"{origin}: no array of an encoder ({theirs.bare}embeddings..., embeddings...) among "
+            f"{origin}: no array of an encoder ({names.bare}embeddings..., embeddings...) among "
             f"its {len(arrays)}, which begin with {min(arrays, default='nothing')!r}"
         )
-    owners = (part_of(name, family, kind) for name in sorted(found))
+    owners = (part_of(name, family, head_type) for name in sorted(found))
     parts = dict.fromkeys(part for part in owners if part)
     width = len(classes)
     if "classifier" in parts:
-        ((_, classifier, *_),) = theirs.rows("classifier", kind)
+        ((_, classifier, *_),) = names.rows("classifier", head_type)
         width = len(found.get(f"{classifier}.weight", classes))
-    if kind != kinds.MULTIPLE_CHOICE and len(classes) not in (0, width):
+    if head_type != head_types.MULTIPLE_CHOICE and len(classes) not in (0, width):
         raise InputError(
             f"{origin}: the classifier has {width} rows, and {CONFIG_FILE} names {len(classes)} "
             f"classes (id2label): are these of the same model?"
         )
     if len(classes) != width:
         classes = tuple(f"LABEL_{i}" for i in range(width))
-    entries = array_names(parts, spec, kind, len(classes))
-    params = to_ours(found, entries, origin)
+    entries = array_names(parts, spec, head_type, len(classes))
+    params = to_jax(found, entries, origin)
     # The table of a model may be padded to a multiple of 128 rows.
     if spec.vocab_size - tokenizer.vocabulary_size >= 128:
         raise InputError(
             f"{origin}: the vocabulary has {tokenizer.vocabulary_size} pieces, the model "
             f"{spec.vocab_size}: take the tokenizer it was trained with"
         )
-    for name in found.keys() - {entry.theirs for entry in entries}:
+    for name in found.keys() - {entry.hf_name for entry in entries}:
         raise InputError(
-            f"{origin}: {name} has no place in a {theirs.classes[kinds.ENCODER]} of "
+            f"{origin}: {name} has no place in a {names.classes[head_types.ENCODER]} of "
             f"{spec.num_hidden_layers} layers: the model would not compute the same without it"
         )
-    return Pretrained(origin, kind, spec, params, tokenizer, classes, left_out)
+    return Pretrained(origin, head_type, spec, params, tokenizer, classes, left_out)
 
 
-def part_of(name: str, family: EncoderFamily, kind: str) -> str | None:
+def part_of(name: str, family: EncoderFamily, head_type: str) -> str | None:
     """The part of a model that an array of transformers belongs to; None: no known part."""
-    return PUBLISHED[family.name].owner(name, family.name, family.heads[kind], kind)
+    return PUBLISHED[family.name].owner(name, family.name, family.heads[head_type], head_type)
 
 
 def _check_finite(name: str, array: np.ndarray, origin: str) -> None:
@@ -314,8 +314,8 @@ def write_hugging_face(pretrained: Pretrained, folder: Path) -> None:
             "it, and launch/convert.py exports an ELMo with --to=elmo:FOLDER, and others without a "
             "CRF and an answer network with --to=stablehlo:FOLDER"
         )
-    arrays = to_theirs(pretrained.params, pretrained.entries)
-    if pretrained.kind == kinds.ENCODER:  # saved without the prefix
+    arrays = to_hf(pretrained.params, pretrained.entries)
+    if pretrained.head_type == head_types.ENCODER:  # saved without the prefix
         bare = pretrained.names.bare
         arrays = {name.removeprefix(bare): array for name, array in arrays.items()}
     # Not `save_file`, whose files only their owner may read.
@@ -326,8 +326,8 @@ def write_hugging_face(pretrained: Pretrained, folder: Path) -> None:
 def write_settings(pretrained: Pretrained, folder: Path) -> None:
     """Writes all of a model's folder but its weights."""
     config = config_of(pretrained)
-    longest, of_texts = pretrained.spec.max_position_embeddings, kinds.SEQUENCE_CLASSIFICATION
-    length = pretrained.task.get("max_length") if pretrained.kind == of_texts else None
+    longest, of_texts = pretrained.spec.max_position_embeddings, head_types.SEQUENCE_CLASSIFICATION
+    length = pretrained.task.get("max_length") if pretrained.head_type == of_texts else None
     write_tokenizer(
         pretrained.tokenizer,
         folder,
@@ -342,18 +342,18 @@ def write_settings(pretrained: Pretrained, folder: Path) -> None:
 
 def has_class(pretrained: Pretrained) -> bool:
     """Whether transformers has a class for a model."""
-    return not pretrained.bilstm and has_model(pretrained.spec, pretrained.kind)
+    return not pretrained.bilstm and has_model(pretrained.spec, pretrained.head_type)
 
 
-def has_model(spec: EncoderSpec, kind: str) -> bool:
+def has_model(spec: EncoderSpec, head_type: str) -> bool:
     """Whether transformers has a model of this kind that computes the same.
 
     For whole texts that are read left to right, most families have none: transformers predicts from
     [CLS], and `bertjax.models.heads.tasks` from the last token.
     """
-    theirs = names_of(spec)
-    from_cls = spec.causal and kind in kinds.OF_WHOLE_TEXTS and not theirs.last_token
-    return kind in theirs.classes and not from_cls
+    names = names_of(spec)
+    from_cls = spec.causal and head_type in head_types.OF_WHOLE_TEXTS and not names.last_token
+    return head_type in names.classes and not from_cls
 
 
 def fields_of(spec: EncoderSpec, origin: str) -> dict[str, Any]:

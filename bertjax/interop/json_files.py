@@ -106,15 +106,15 @@ def read_config(path: Path, family: EncoderFamily | None = None) -> dict[str, An
 
     Without a `family`, only the fields of every model are checked.
     """
-    of_model = {name: kind | None for name, kind in _OF_MODEL.items()}
+    of_model = {name: type_ | None for name, type_ in _OF_MODEL.items()}
     fields = PUBLISHED[family.name].config.types(family.spec) if family else {}
     return read_optional(path, if_given(**of_model, **fields), limited=True)
 
 
-def read_optional(path: Path, kind: Any, *, limited: bool = False) -> Any | None:
+def read_optional(path: Path, type_: Any, *, limited: bool = False) -> Any | None:
     """Reads and checks a file of one of the types above; returns None without the file."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
         return None
-    return parsed(data, kind, path, "correct it, or download it again", limited=limited)
+    return parsed(data, type_, path, "correct it, or download it again", limited=limited)

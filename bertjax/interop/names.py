@@ -23,7 +23,7 @@ from bertjax.interop.config_rows import ConfigRows
 from bertjax.models.encoders.computation import determined
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.encoders.registry import family_of
-from bertjax.models.heads.architectures import ARCHITECTURES
+from bertjax.models.heads.head_specs import HEAD_SPECS
 
 
 class Formed(NamedTuple):
@@ -50,7 +50,7 @@ class Names(NamedTuple):
     """The names that transformers has for a family, its settings and its arrays.
 
     Attributes:
-      classes: kind of `bertjax.models.encoders.kinds` -> name of the class.
+      classes: kind of `bertjax.models.encoders.head_types` -> name of the class.
       encoder: the rows of the encoder; their names stand after `bare`.
       bare: the prefix of names that is missing where the encoder was saved alone.
       parts: another part, or (part, kind) if it has other names in models of that kind -> its rows.
@@ -85,11 +85,11 @@ class Names(NamedTuple):
         name = self.one_spelling(name)
         return any(re.fullmatch(pattern, name) for pattern in self.buffers)
 
-    def rows(self, part: str, kind: str) -> tuple[Row, ...]:
+    def rows(self, part: str, head_type: str) -> tuple[Row, ...]:
         """The rows of a part besides the encoder; none: transformers does not have it."""
-        return self.parts.get((part, kind), self.parts.get(part, ()))
+        return self.parts.get((part, head_type), self.parts.get(part, ()))
 
-    def owner(self, name: str, encoder: str, heads: Iterable[str], kind: str) -> str | None:
+    def owner(self, name: str, encoder: str, heads: Iterable[str], head_type: str) -> str | None:
         """The part that an array of transformers belongs to; None: no known part.
 
         The longest beginning of the name, in the spelling of the rows, decides: a row, or the
@@ -98,9 +98,9 @@ class Names(NamedTuple):
         """
         fits = {encoder: (len(self.bare), False)} if name.startswith(self.bare) else {}
         for part in dict.fromkeys(key if isinstance(key, str) else key[0] for key in self.parts):
-            for ours, theirs, *_ in self.rows(part, kind):
-                module = theirs.rpartition(".")[0] if ours else ""
-                for begin in filter(None, (*_alternatives(theirs), module)):
+            for path, hf_name, *_ in self.rows(part, head_type):
+                module = hf_name.rpartition(".")[0] if path else ""
+                for begin in filter(None, (*_alternatives(hf_name), module)):
                     if f"{name}.".startswith(f"{begin}."):
                         fit = len(f"{begin}."), begin != module
                         fits[part] = max(fits.get(part, fit), fit)
@@ -116,9 +116,9 @@ class Entry(NamedTuple):
       part: its number among those that are stacked in one array here, such as query, key, value.
     """
 
-    theirs: str
+    hf_name: str
     shape: tuple[int, ...]
-    ours: str
+    path: str
     inner: tuple[int, ...]
     part: int | None = None
     transposed: bool = False
@@ -172,32 +172,32 @@ def _same(shape: tuple[int, ...], _: int) -> Formed:
 
 
 def array_entries(
-    names: Names, parts: Iterable[str], spec: EncoderSpec, kind: str, num_classes: int
+    names: Names, parts: Iterable[str], spec: EncoderSpec, head_type: str, num_classes: int
 ) -> list[Entry]:
-    """The arrays of parts of a model, in plain storage, with transformers' names of them.
+    """The arrays of parts of a model, in canonical storage, with transformers' names of them.
 
     A part that transformers does not have, such as BERT's head for replaced tokens, has no arrays.
-    A part of another kind than `kind` has the shape of the first kind that has it.
+    A part of another kind than `head_type` has the shape of the first kind that has it.
     """
     found: list[Entry] = []
     parts = tuple(parts)
     classes = num_classes if "classifier" in parts else 0
     for part in parts:
         is_encoder = part == spec.encoder
-        rows = names.encoder if is_encoder else names.rows(part, kind)
+        rows = names.encoder if is_encoder else names.rows(part, head_type)
         if rows:
             known = family_of(spec).heads
             having = [each for each in known if is_encoder or part in known[each]]
-            arrays = arrays_of(spec, kind if kind in having else having[0], classes)
+            arrays = arrays_of(spec, head_type if head_type in having else having[0], classes)
             found += expand(rows, part, arrays, names.bare if is_encoder else "")
     return found
 
 
-def arrays_of(spec: EncoderSpec, kind: str, num_classes: int) -> Arrays:
-    """The shapes of a model's parameters in plain storage, by path, as `Form` takes them."""
+def arrays_of(spec: EncoderSpec, head_type: str, num_classes: int) -> Arrays:
+    """The shapes of a model's parameters in canonical storage, by path, as `Form` takes them."""
     few = min(2, spec.num_hidden_layers)  # all layers after the first are alike
     sizes = {key: value for key, value in determined(spec).items() if key != "encoder"}
-    arrays = dict(_arrays(type(spec)(**sizes | {"num_hidden_layers": few}), kind, num_classes))
+    arrays = dict(_arrays(type(spec)(**sizes | {"num_hidden_layers": few}), head_type, num_classes))
     for path in [path for path in arrays if "/layer_1/" in path]:
         for layer in range(few, spec.num_hidden_layers):
             arrays[path.replace("/layer_1/", f"/layer_{layer}/")] = arrays[path]
@@ -205,16 +205,16 @@ def arrays_of(spec: EncoderSpec, kind: str, num_classes: int) -> Arrays:
 
 
 @functools.lru_cache(maxsize=256)
-def _arrays(spec: EncoderSpec, kind: str, num_classes: int) -> Arrays:
-    architecture = ARCHITECTURES[kind]
-    module = architecture.build(spec, num_classes)
-    sizes = {axis: {"B": 1, "C": 2, "S": 8}[axis] for axis in architecture.axes}
+def _arrays(spec: EncoderSpec, head_type: str, num_classes: int) -> Arrays:
+    head_spec = HEAD_SPECS[head_type]
+    module = head_spec.build(spec, num_classes)
+    sizes = {axis: {"B": 1, "C": 2, "S": 8}[axis] for axis in head_spec.axes}
     sizes["S"] = min(sizes["S"], spec.max_position_embeddings)
 
     def init(inputs: dict[str, jax.Array]) -> dict:
         return module.init(jax.random.key(0), inputs, deterministic=True)["params"]
 
-    boxes = flatten_dict(jax.eval_shape(init, architecture.inputs(spec, **sizes)), sep="/")
+    boxes = flatten_dict(jax.eval_shape(init, head_spec.inputs(spec, **sizes)), sep="/")
     return {
         path: (box.value.shape, path.endswith("/kernel") * (1 + (box.names[0] == axes.HEADS)))
         for path, box in boxes.items()
@@ -227,14 +227,14 @@ def expand(rows: Iterable[Row], part: str, arrays: Arrays, bare: str = "") -> It
     for is_numbered, group in itertools.groupby(rows, lambda row: "{i}" in row[0]):
         some = list(group)
         for i in range(max(numbers, default=-1) + 1 if is_numbered else 1):
-            for ours, theirs, *form in some:
-                place = "/".join(filter(None, (part, ours.format(i=i))))
-                yield from _of_row(place, bare + theirs.format(i=i), form, arrays)
+            for path, hf_name, *form in some:
+                place = "/".join(filter(None, (part, path.format(i=i))))
+                yield from _of_row(place, bare + hf_name.format(i=i), form, arrays)
 
 
-def _of_row(place: str, theirs: str, form: list[Form], arrays: Arrays) -> Iterator[Entry]:
+def _of_row(place: str, hf_name: str, form: list[Form], arrays: Arrays) -> Iterator[Entry]:
     """The entries of a row without numbers; form: one, or none for the usual one."""
-    stacked = _alternatives(theirs)
+    stacked = _alternatives(hf_name)
     for number, name in enumerate(stacked):
         for ending, their_ending in ({"": ""} if place in arrays else _ENDINGS).items():
             path = place + ending
@@ -242,7 +242,7 @@ def _of_row(place: str, theirs: str, form: list[Form], arrays: Arrays) -> Iterat
                 continue
             inner, inputs = arrays[path]
             if len(stacked) > 1:
-                assert inner[inputs] == len(stacked), f"{path}: {inner}, and {theirs}"
+                assert inner[inputs] == len(stacked), f"{path}: {inner}, and {hf_name}"
                 inner = inner[:inputs] + inner[inputs + 1 :]
             usual = _flat if ending else _same
             shape, transposed, order = (form[0] if form else usual)(inner, inputs)
@@ -250,9 +250,9 @@ def _of_row(place: str, theirs: str, form: list[Form], arrays: Arrays) -> Iterat
             yield Entry(name + their_ending, shape, path, inner, part, transposed, order)
 
 
-def _alternatives(theirs: str) -> list[str]:
+def _alternatives(hf_name: str) -> list[str]:
     """The names in a row's: a.(q|k) -> a.q, a.k."""
-    before, _, rest = theirs.partition("(")
+    before, _, rest = hf_name.partition("(")
     inside, _, after = rest.partition(")")
     return [before + each + after for each in inside.split("|")]
 
@@ -260,44 +260,44 @@ def _alternatives(theirs: str) -> list[str]:
 # --------------------------------------------------------------------------------- arrays
 
 
-def to_ours(arrays: Mapping[str, np.ndarray], entries: list[Entry], origin: str) -> dict[str, Any]:
+def to_jax(arrays: Mapping[str, np.ndarray], entries: list[Entry], origin: str) -> dict[str, Any]:
     """Our parameters, nested, from their arrays by name; InputError if one does not fit."""
     flat: dict[str, Any] = {}
     stacks: dict[str, list[np.ndarray]] = {}
     for entry in entries:
-        if entry.theirs not in arrays:
-            raise InputError(f"{origin}: {entry.theirs} is missing: the weights are incomplete")
-        array = arrays[entry.theirs]
+        if entry.hf_name not in arrays:
+            raise InputError(f"{origin}: {entry.hf_name} is missing: the weights are incomplete")
+        array = arrays[entry.hf_name]
         if array.shape != entry.shape:
             raise InputError(
-                f"{origin}: {entry.theirs} has the shape {list(array.shape)}, and should have "
-                f"{list(entry.shape)} by the configuration beside it"
+                f"{origin}: {entry.hf_name} has the shape {list(array.shape)}, and should have "
+                f"{list(entry.shape)} by the configuration next to it"
             )
         array = array[np.argsort(entry.order)] if entry.order else array
         array = array.reshape(len(array), -1).T if entry.transposed else array
         array = array.reshape(entry.inner)
         if entry.part is None:
-            flat[entry.ours] = np.ascontiguousarray(array)
+            flat[entry.path] = np.ascontiguousarray(array)
         else:
-            stacks.setdefault(entry.ours, []).append(array)
+            stacks.setdefault(entry.path, []).append(array)
     for path, stack in stacks.items():
         # stack keeps the order of its inputs' memory.
         flat[path] = np.ascontiguousarray(np.stack(stack, _stack_axis(path)))
     return unflatten_dict(flat, sep="/")
 
 
-def to_theirs(params: Mapping[str, Any], entries: list[Entry]) -> dict[str, np.ndarray]:
-    """Their arrays by name, from our parameters. The inverse of `to_ours`, bit for bit."""
+def to_hf(params: Mapping[str, Any], entries: list[Entry]) -> dict[str, np.ndarray]:
+    """Their arrays by name, from our parameters. The inverse of `to_jax`, bit for bit."""
     flat, arrays = flatten_dict(params, sep="/"), {}
     for entry in entries:
-        array = flat[entry.ours]
+        array = flat[entry.path]
         if entry.part is not None:
-            array = np.take(array, entry.part, _stack_axis(entry.ours))
+            array = np.take(array, entry.part, _stack_axis(entry.path))
         if entry.transposed:
             array = array.reshape(-1, entry.shape[0]).T
         array = array.reshape(entry.shape)
         array = array[list(entry.order)] if entry.order else array
-        arrays[entry.theirs] = np.ascontiguousarray(array)
+        arrays[entry.hf_name] = np.ascontiguousarray(array)
     return arrays
 
 

@@ -84,9 +84,9 @@ def outputs(
     from onnxruntime import InferenceSession
 
     session = InferenceSession(str(folder / FOLDER / file), providers=["CPUExecutionProvider"])
-    theirs, results = [output.name for output in session.get_outputs()], []
+    stored, results = [output.name for output in session.get_outputs()], []
     for batch in batches:
         given = {name: x.numpy() for name, x in transformers_check.inputs(batch).items()}
-        found = dict(zip(theirs, session.run(theirs, given), strict=True))
+        found = dict(zip(stored, session.run(stored, given), strict=True))
         results.append({name: found[transformers_check.their_name(name, found)] for name in names})
     return results

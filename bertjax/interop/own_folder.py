@@ -23,7 +23,7 @@ from bertjax.text.tokenizer import Tokenizer
 
 MODEL_FILE = "model.json"  # all but the arrays and the tokenizer
 WEIGHTS_FILE = "parameters.safetensors"
-_CURE = "repeat the fine-tuning in another --workdir"
+_HINT = "repeat the fine-tuning in another --workdir"
 _FIELDS = record(kind=str, encoder=str, spec=dict, bilstm=dict, classes=list[str], task=dict)
 
 
@@ -31,7 +31,7 @@ def write_folder(pretrained: Pretrained, folder: Path) -> None:
     """Writes a complete model into an empty folder, which `read_folder` reads."""
     pretrained.tokenizer.save(folder)
     described = {
-        "kind": pretrained.kind,
+        "kind": pretrained.head_type,
         "encoder": pretrained.spec.encoder,
         "spec": dataclasses.asdict(pretrained.spec),
         "bilstm": _sizes(pretrained.bilstm) if pretrained.bilstm else {},
@@ -46,7 +46,7 @@ def read_folder(folder: Path, origin: str) -> Pretrained:
     found, params = read_described(folder, origin, _FIELDS)
     return Pretrained(
         origin=origin,
-        kind=found["kind"],
+        head_type=found["kind"],
         spec=ENCODERS[found["encoder"]].spec(**found["spec"]),
         params=params,
         tokenizer=Tokenizer.open(folder),
@@ -68,12 +68,12 @@ def write_described(described: Mapping[str, Any], params: Mapping[str, Any], fol
 def read_described(folder: Path, origin: str, fields: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Reads what `write_described` wrote; parameters get the paths that they have now."""
     try:
-        found = read_json(folder / MODEL_FILE, fields, cure=_CURE)
-        with about(f"{folder / WEIGHTS_FILE}: damaged", SafetensorError, _CURE):
+        found = read_json(folder / MODEL_FILE, fields, hint=_HINT)
+        with about(f"{folder / WEIGHTS_FILE}: damaged", SafetensorError, _HINT):
             arrays = load((folder / WEIGHTS_FILE).read_bytes())
     except FileNotFoundError as error:
         missing = Path(error.filename).name
-        raise InputError(f"{origin}: no {missing} in {folder}: {_CURE}") from error
+        raise InputError(f"{origin}: no {missing} in {folder}: {_HINT}") from error
     now = {renamed(path, ALL_RENAMES): array for path, array in arrays.items()}
     return found, unflatten_dict(now, sep="/")
 

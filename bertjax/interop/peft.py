@@ -27,20 +27,20 @@ from bertjax.interop.hugging_face import (
     write_settings,
 )
 from bertjax.interop.json_files import read_optional
-from bertjax.interop.names import Entry, to_theirs
+from bertjax.interop.names import Entry, to_hf
 from bertjax.interop.pretrained import Pretrained
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 ADAPTER_FOLDER = "adapter"  # in the folder of a model that was trained by an adapter
 _PREFIX = "base_model.model."
 _IDENTITY = "base_identity"  # in the file's metadata; peft does not read it
 _TASKS = {
-    kinds.ENCODER: "FEATURE_EXTRACTION",
-    kinds.CAUSAL_LM: "CAUSAL_LM",
-    kinds.SEQUENCE_CLASSIFICATION: "SEQ_CLS",
-    kinds.TOKEN_CLASSIFICATION: "TOKEN_CLS",
-    kinds.QUESTION_ANSWERING: "QUESTION_ANS",
+    head_types.ENCODER: "FEATURE_EXTRACTION",
+    head_types.CAUSAL_LM: "CAUSAL_LM",
+    head_types.SEQUENCE_CLASSIFICATION: "SEQ_CLS",
+    head_types.TOKEN_CLASSIFICATION: "TOKEN_CLS",
+    head_types.QUESTION_ANSWERING: "QUESTION_ANS",
 }
 _FIELDS = optional(
     **dict(peft_type=str, task_type=str, base_model_name_or_path=str, bias=str),
@@ -69,28 +69,28 @@ def write_peft(pretrained: Pretrained, folder: Path) -> None:
             f"{pretrained.origin}: a folder for peft has an adapter of a model of transformers: "
             "train it with --config.adapter.name=lora, or take --to=hf:FOLDER"
         )
-    bare = pretrained.names.bare if pretrained.kind == kinds.ENCODER else ""
+    bare = pretrained.names.bare if pretrained.head_type == head_types.ENCODER else ""
     arrays: dict[str, np.ndarray] = {}
     ranks: dict[str, int] = {}
     stored_as_linear: list[bool] = []
     factors = flatten_dict(adapter.factors, sep="/")
     for entry in pretrained.entries:
-        module = entry.theirs.removeprefix(bare).removesuffix(".weight")
-        beside = entry.ours.removesuffix(KERNEL)
-        if entry.ours.endswith(f"/{KERNEL}") and f"{beside}{DOWN}" in factors:
-            down, up = (factors[beside + name] for name in (DOWN, UP))
-            into, out = _as_theirs(entry, down, up)
+        module = entry.hf_name.removeprefix(bare).removesuffix(".weight")
+        module_path = entry.path.removesuffix(KERNEL)
+        if entry.path.endswith(f"/{KERNEL}") and f"{module_path}{DOWN}" in factors:
+            down, up = (factors[module_path + name] for name in (DOWN, UP))
+            into, out = _as_reference(entry, down, up)
             ranks[module] = len(into)
             stored_as_linear.append(entry.transposed)
             arrays |= {f"{_PREFIX}{module}.lora_A.weight": into}
             arrays |= {f"{_PREFIX}{module}.lora_B.weight": out}
-    whole = [e for e in pretrained.entries if e.ours.partition("/")[0] in adapter.whole]
-    for name, array in to_theirs(pretrained.params, whole).items():
+    whole = [e for e in pretrained.entries if e.path.partition("/")[0] in adapter.whole]
+    for name, array in to_hf(pretrained.params, whole).items():
         arrays[_PREFIX + name] = array
     others = {module: rank for module, rank in ranks.items() if rank != adapter.rank}
     config = {
         "peft_type": "LORA",
-        "task_type": _TASKS.get(pretrained.kind),
+        "task_type": _TASKS.get(pretrained.head_type),
         "base_model_name_or_path": adapter.base.removeprefix("hf:"),
         "inference_mode": True,
         "r": adapter.rank,
@@ -99,7 +99,7 @@ def write_peft(pretrained: Pretrained, folder: Path) -> None:
         "bias": "none",
         "fan_in_fan_out": not all(stored_as_linear),
         "target_modules": sorted(ranks),
-        "modules_to_save": sorted({e.theirs.rpartition(".")[0] for e in whole}) or None,
+        "modules_to_save": sorted({e.hf_name.rpartition(".")[0] for e in whole}) or None,
         "rank_pattern": others,
         "alpha_pattern": {module: adapter.scale * rank for module, rank in others.items()},
     }
@@ -109,7 +109,7 @@ def write_peft(pretrained: Pretrained, folder: Path) -> None:
     write_settings(pretrained, folder)
 
 
-def _as_theirs(entry: Entry, down: np.ndarray, up: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _as_reference(entry: Entry, down: np.ndarray, up: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The factors of one array of transformers: [rank, in] and [out, rank]."""
     axes_here = len(entry.inner) + (entry.part is not None)
     counted = down.ndim + up.ndim - 2 - axes_here
@@ -157,14 +157,14 @@ def read_peft(folder: Path, origin: str, open_base: Callable[[str], Pretrained])
     other = f"{origin}: an adapter for another model than {base.origin}"
     if identity != base.identity:
         raise InputError(f"{other} is now: name in {ADAPTER_CONFIG} the weights that it is for")
-    arrays = to_theirs(base.params, base.entries)
+    arrays = to_hf(base.params, base.entries)
     arrays |= _changed(adapter, arrays, base, config, origin)
     if (folder / CONFIG_FILE).exists():
         model = read_hugging_face(folder, origin, arrays)
     else:
-        of_task = {task: kind for kind, task in _TASKS.items()}
-        kind = of_task.get(config.get("task_type") or "", base.kind)
-        model = assemble(arrays, base.spec, kind, base.tokenizer, origin)
+        of_task = {task: head_type for head_type, task in _TASKS.items()}
+        head_type = of_task.get(config.get("task_type") or "", base.head_type)
+        model = assemble(arrays, base.spec, head_type, base.tokenizer, origin)
     # The base may have other heads, too.
     own = {part: params for part, params in model.params.items() if part in model.parts}
     return dataclasses.replace(model, params=own)
@@ -192,7 +192,7 @@ def _changed(
         weight = base.names.one_spelling(f"{module}.weight")
         up = adapter.get(f"{_PREFIX}{module}.lora_B.weight", np.zeros((0, 0)))
         if weight not in arrays or up.shape[1:] != array.shape[:1]:
-            raise InputError(f"{other}, which has no {weight}, or {name} has no B beside it")
+            raise InputError(f"{other}, which has no {weight}, or {name} has no B next to it")
         change = _scale(module, len(array), config) * (up @ array)
         change = change.T if config.get("fan_in_fan_out") else change
         if change.shape != arrays[weight].shape:

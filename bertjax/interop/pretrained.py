@@ -12,15 +12,15 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from bertjax.base.errors import InputError
 from bertjax.base.renames import renamed, reverse
-from bertjax.interop.names import Entry, Names, to_ours, to_theirs
+from bertjax.interop.names import Entry, Names, to_hf, to_jax
 from bertjax.interop.published.registry import array_names, names_of
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.models.encoders.contract import EncoderFamily, EncoderSpec
 from bertjax.models.encoders.registry import family_of
 from bertjax.models.encoders.renames import RENAMES
-from bertjax.models.heads.architectures import ARCHITECTURES, Architecture
 from bertjax.models.heads.bilstm import BiLstm
 from bertjax.models.heads.embedding import LATE, PROJECTION, Embedding, VectorModel
+from bertjax.models.heads.head_specs import HEAD_SPECS, HeadSpec
 from bertjax.models.heads.tasks import BILSTM, CLASSIFIERS, OUTPUT_LAYERS
 from bertjax.text.tokenizer import Tokenizer
 
@@ -54,9 +54,9 @@ class Pretrained:
 
     Attributes:
       origin: where it comes from, for messages.
-      kind: what it is, one of `bertjax.models.encoders.kinds`.
+      kind: what it is, one of `bertjax.models.encoders.head_types`.
       spec: its sizes; unrolled layers and an unpadded vocabulary.
-      params: nested float32 numpy arrays in plain storage (`bertjax.models.encoders.storage`).
+      params: nested float32 numpy arrays in canonical storage (`bertjax.models.encoders.storage`).
       classes: the names of a classifier's classes.
       left_out: the name of each array of the source that is not used -> the reason.
       task: what it was fine-tuned for and how it reads new text, where that is known:
@@ -72,7 +72,7 @@ class Pretrained:
     """
 
     origin: str
-    kind: str
+    head_type: str
     spec: EncoderSpec
     params: Mapping[str, Any]
     tokenizer: Tokenizer
@@ -103,14 +103,14 @@ class Pretrained:
         return names_of(self.spec)
 
     @property
-    def architecture(self) -> Architecture:
+    def head_spec(self) -> HeadSpec:
         """The heads that a model of its kind has."""
-        return ARCHITECTURES[self.kind]
+        return HEAD_SPECS[self.head_type]
 
     @property
     def class_name(self) -> str:
         """The name of its class in transformers, or its kind where there is none."""
-        return self.names.classes.get(self.kind, f"{self.family.name} for {self.kind}")
+        return self.names.classes.get(self.head_type, f"{self.family.name} for {self.head_type}")
 
     @property
     def problem_type(self) -> str:
@@ -121,7 +121,7 @@ class Pretrained:
     @property
     def parts(self) -> tuple[str, ...]:
         """The parts of its architecture; vectors of texts need no pooler, and may have one."""
-        parts = self.architecture.parts(self.spec, self.bilstm)
+        parts = self.head_spec.parts(self.spec, self.bilstm)
         if not self.embedding:
             return parts
         parts = tuple(part for part in parts if part != _POOLER or part in self.params)
@@ -140,11 +140,11 @@ class Pretrained:
         """
         parts = (self.spec.encoder,) if self.bilstm else self.parts
         found = [part for part in parts if part in self.params and part != PROJECTION]
-        return array_names(found, self.spec, self.kind, len(self.classes))
+        return array_names(found, self.spec, self.head_type, len(self.classes))
 
     @property
     def additional(self) -> tuple[str, ...]:
-        """The parts that it has besides those of its architecture."""
+        """The parts that it has besides those of its head_spec."""
         return tuple(part for part in self.params if part not in self.parts)
 
     @property
@@ -177,38 +177,39 @@ class Pretrained:
                 "its vectors, and configs/finetune_ner.py:elmo a tagger of them)"
             )
 
-    def model(self, kind: str | None = None) -> nn.Module:
+    def model(self, head_type: str | None = None) -> nn.Module:
         """The module that these weights are for; a `VectorModel` with `embedding`.
 
-        This model must have every part of another `kind` than its own, and must have learned to
-        predict tokens in the same way (InputError). A permutation LM is its own masked LM: it does
-        not see the tokens that a batch has last in "order".
+        This model must have every part of another `head_type` than its own, and must have learned
+        to predict tokens in the same way (InputError). A permutation LM is its own masked LM: it
+        does not see the tokens that a batch has last in "order".
         """
-        if (self.kind, kind) == (kinds.PERMUTATION_LM, kinds.MASKED_LM):
-            kind = self.kind
-        wanted = ARCHITECTURES[kind or self.kind]
+        if (self.head_type, head_type) == (head_types.PERMUTATION_LM, head_types.MASKED_LM):
+            head_type = self.head_type
+        wanted = HEAD_SPECS[head_type or self.head_type]
         if not wanted.fits(self.family):
             raise InputError(
                 f"{self.origin}: {self.class_name}: {self.family.name} has no model of the kind "
-                f"{wanted.kind}, which is needed here: take another model"
+                f"{wanted.head_type}, which is needed here: take another model"
             )
-        if self.kind == kinds.PERMUTATION_LM and kind == kinds.CAUSAL_LM:
+        if self.head_type == head_types.PERMUTATION_LM and head_type == head_types.CAUSAL_LM:
             raise InputError(
                 f"{self.origin}: {self.class_name} predicts tokens in an order that is given, and "
                 "has not learned to read left to right: train it on with "
                 "objective='left_to_right', or take another model"
             )
-        embedding = None if kind else self.embedding
-        bilstm = self.bilstm if wanted is self.architecture else None
+        embedding = None if head_type else self.embedding
+        bilstm = self.bilstm if wanted is self.head_spec else None
         parts = self.parts if embedding else wanted.parts(self.spec, bilstm)
         absent = [part for part in parts if part not in self.params]
         if absent:
             others = "others"
-            if self.kind == kinds.REPLACED_TOKENS:
-                others = "the generator beside it (of a run: launch/convert.py --part=generator)"
+            if self.head_type == head_types.REPLACED_TOKENS:
+                others = "the generator next to it (of a run: launch/convert.py --part=generator)"
+            other = dataclasses.replace(self, head_type=wanted.head_type)
             raise InputError(
                 f"{self.origin}: {self.class_name} weights without {' and '.join(absent)}, "
-                f"which {dataclasses.replace(self, kind=wanted.kind).class_name} has: take {others}"
+                f"which {other.class_name} has: take {others}"
             )
         if embedding:
             return VectorModel(self.spec, embedding)
@@ -216,7 +217,7 @@ class Pretrained:
         return module.clone(bilstm=bilstm) if bilstm else module
 
     def beginning(
-        self, kind: str, classes: tuple[str, ...] = (), bilstm: BiLstm | None = None
+        self, head_type: str, classes: tuple[str, ...] = (), bilstm: BiLstm | None = None
     ) -> dict[str, Any]:
         """The parts with which the training of a model of this kind begins.
 
@@ -226,16 +227,16 @@ class Pretrained:
         transformers, if it has them all. So a classifier of ModernBERT keeps the head before the
         decoder.
         """
-        parts = dict.fromkeys((_POOLER, *ARCHITECTURES[kind].parts(self.spec, bilstm)))
-        same = (self.kind, self.bilstm) == (kind, bilstm)
+        parts = dict.fromkeys((_POOLER, *HEAD_SPECS[head_type].parts(self.spec, bilstm)))
+        same = (self.head_type, self.bilstm) == (head_type, bilstm)
         same = same and (parts.keys().isdisjoint(CLASSIFIERS) or self.classes == classes)
         wanted = [part for part in parts if same or part not in (BILSTM, *OUTPUT_LAYERS)]
         found = {part: self.params[part] for part in wanted if part in self.params}
-        arrays = to_theirs(self.params, self.entries) if set(wanted) - set(found) else {}
+        arrays = to_hf(self.params, self.entries) if set(wanted) - set(found) else {}
         for part in set(wanted) - set(found):
-            entries = array_names([part], self.spec, kind, 0)
-            if all(entry.theirs in arrays for entry in entries):
-                found |= to_ours(arrays, entries, self.origin)
+            entries = array_names([part], self.spec, head_type, 0)
+            if all(entry.hf_name in arrays for entry in entries):
+                found |= to_jax(arrays, entries, self.origin)
         return found
 
     def summary(self) -> str:

@@ -70,7 +70,7 @@ def _inputs(
         "input_mask": mask,
         "token_type_ids": segments % max(1, pretrained.spec.type_vocab_size),
     }
-    choices = (_CHOICES,) if "C" in pretrained.architecture.axes else ()
+    choices = (_CHOICES,) if "C" in pretrained.head_spec.axes else ()
     shape = (-1, *choices, mask.shape[1])
     names = pretrained.family.text_inputs
     return {name: inputs[name].reshape(shape).astype(np.int32) for name in names}

@@ -1,4 +1,4 @@
-"""How a folder of sentence-transformers makes vectors of texts, beside what transformers reads.
+"""How a folder of sentence-transformers makes vectors of texts, next to what transformers reads.
 
 modules.json names modules that run in turn, each with a folder for its settings:
 
@@ -125,8 +125,8 @@ def read_modules(folder: Path, origin: str, tokenizer: Tokenizer, longest: int) 
     `longest` is the most tokens that the encoder takes.
     """
     modules, settings = _described_modules(folder)
-    cure = f"bertjax does not compute it; without {MODULES_FILE}, the encoder is read alone"
-    with about(origin, _NotComputed, cure):
+    hint = f"bertjax does not compute it; without {MODULES_FILE}, the encoder is read alone"
+    with about(origin, _NotComputed, hint):
         if settings.get("model_type") == RERANKER:
             _check_reranker(folder, modules, settings, tokenizer)
             return None
@@ -196,7 +196,7 @@ def _check_sequence(
     if place < len(names):
         raise _NotComputed(_described(names[place], configs[place - 1] if place else None))
     (missing, *_) = (each[place] for each in sequences if list(each[:place]) == longest)
-    raise _NotComputed(f"no {missing} module behind {names[-1]}")
+    raise _NotComputed(f"no {missing} module after {names[-1]}")
 
 
 def _described(name: str, config: dict[str, Any] | None) -> str:
@@ -336,7 +336,7 @@ def write_modules(pretrained: Pretrained, folder: Path) -> None:
     query, passage = (embedding.length(q, spec.max_position_embeddings) for q in (True, False))
     lengths = {} if query == passage else dict(zip(_LENGTHS, (query, passage), strict=True))
     model: dict[str, Any] = {"max_seq_length": passage, "do_lower_case": False, **lengths}
-    if set(pretrained.architecture.parts(spec)) - set(pretrained.params):  # a pooler, no part of it
+    if set(pretrained.head_spec.parts(spec)) - set(pretrained.params):  # a pooler, no part of it
         model["model_args"] = {"add_pooling_layer": False}
     write_json(folder / MODEL_FILE, model)
     # Vectors that are trained by their angle are compared by their cosine.
@@ -362,8 +362,8 @@ def _written(embedding: Embedding, width: int) -> list[tuple[str, dict[str, Any]
     of = _INPUTS[embedding.kind]
     normalize = ("Normalize", {"module_input_name": of, "module_output_name": of})
     if embedding.kind == DENSE:
-        mode = {ours: theirs for theirs, ours in _MODES.items()}[embedding.pooling]
-        modes = {key: theirs == mode for key, theirs in POOLING_KEYS.items()}
+        mode = {pooling: name for name, pooling in _MODES.items()}[embedding.pooling]
+        modes = {key: name == mode for key, name in POOLING_KEYS.items()}
         pooling = {"word_embedding_dimension": width, **modes}
         pooling["include_prompt"] = embedding.count_prompt
         return [("Pooling", pooling)] + [normalize] * embedding.normalize

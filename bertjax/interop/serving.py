@@ -19,8 +19,8 @@ from bertjax.base.files import write_json
 from bertjax.interop import proof
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.tokenizer_files import write_tokenizer
-from bertjax.models.encoders import kinds
-from bertjax.models.heads.architectures import text_inputs
+from bertjax.models.encoders import head_types
+from bertjax.models.heads.head_specs import text_inputs
 
 MODEL_FILE = "model.stablehlo"
 WEIGHTS_FILE = "weights.safetensors"
@@ -79,10 +79,10 @@ def write_serving(pretrained: Pretrained, folder: Path) -> float:
       RuntimeError: the written function gives other outputs than the module.
     """
     pretrained.check_reads_pieces()
-    if pretrained.architecture.fields:
-        names = ", ".join(pretrained.architecture.fields)
+    if pretrained.head_spec.fields:
+        names = ", ".join(pretrained.head_spec.fields)
         raise InputError(
-            f"{pretrained.origin}: reads {names} beside the tokens, which a server's tokenizer "
+            f"{pretrained.origin}: reads {names} next to the tokens, which a server's tokenizer "
             "does not make: train the task without a CRF or an answer network"
         )
     module = pretrained.model()
@@ -109,7 +109,7 @@ def write_serving(pretrained: Pretrained, folder: Path) -> float:
 def _export(
     module: nn.Module, weights: dict[str, np.ndarray], pretrained: Pretrained
 ) -> export.Exported:
-    axes, names = pretrained.architecture.axes, pretrained.family.text_inputs
+    axes, names = pretrained.head_spec.axes, pretrained.family.text_inputs
 
     @jax.jit
     def infer(weights: Mapping[str, jax.Array], *arrays: jax.Array) -> dict[str, jax.Array]:
@@ -129,7 +129,7 @@ def _export(
 
 
 def _signature(pretrained: Pretrained, exported: export.Exported) -> dict[str, Any]:
-    axes, names = list(pretrained.architecture.axes), pretrained.family.text_inputs
+    axes, names = list(pretrained.head_spec.axes), pretrained.family.text_inputs
     outputs = jax.tree.unflatten(exported.out_tree, exported.out_avals)
     return {
         "architecture": pretrained.class_name,
@@ -156,7 +156,7 @@ def _signature(pretrained: Pretrained, exported: export.Exported) -> dict[str, A
 
 
 def _readme(pretrained: Pretrained, exported: export.Exported) -> str:
-    spec, axes = pretrained.spec, pretrained.architecture.axes
+    spec, axes = pretrained.spec, pretrained.head_spec.axes
     names = pretrained.family.text_inputs
     choices = "C" in axes
     return _README.format(
@@ -195,7 +195,7 @@ def _answer(pretrained: Pretrained) -> str:
         )
     if len(classes) == 1:
         return '\n`outputs["logits"][:, 0]` is the predicted number.\n'
-    if not classes and pretrained.kind != kinds.MULTIPLE_CHOICE:
+    if not classes and pretrained.head_type != head_types.MULTIPLE_CHOICE:
         return ""
     what = f"classes, in this order: {names}" if classes else "choices"
     return f'\n`jax.nn.softmax(outputs["logits"])` are the probabilities of the {what}.\n'

@@ -125,7 +125,7 @@ def _read_wordpiece(named: NamedTokens, library: dict[str, Any] | None) -> Token
     else:
         raise InputError(
             f"{folder}: no {vocabulary_file.name} and no {LIBRARY_FILE}: download the tokenizer's "
-            "files into this folder, beside the weights."
+            "files into this folder, next to the weights."
         )
     lower_case = rules.pop("do_lower_case", None)
     cased = None if lower_case is None else not lower_case

@@ -38,7 +38,7 @@ def with_vocabulary(given: Pretrained, tokenizer: Tokenizer) -> Pretrained:
     if isinstance(spec, TransformerSpec) and spec.positions == "counted":
         if spec.pad_token_id != tokenizer.pad_id:
             raise InputError(
-                f"{given.origin}: its positions begin behind the id of the padding, "
+                f"{given.origin}: its positions begin after the id of the padding, "
                 f"{spec.pad_token_id}, which is {tokenizer.pad_id} in the other vocabulary: extend "
                 "its own (--vocabulary, --extend_vocabulary)"
             )

@@ -13,10 +13,10 @@ from bertjax.data.examples.corruption import Corruption, Unchanged
 from bertjax.data.examples.layout import TextLayout
 from bertjax.data.examples.masking import MaskingRule
 from bertjax.data.examples.two_way_layout import TWO_WAY
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.encoders.registry import family_of
-from bertjax.models.heads.architectures import ARCHITECTURES
+from bertjax.models.heads.head_specs import HEAD_SPECS
 from bertjax.models.heads.next_words import NextWordsModel, draw_words
 from bertjax.objectives.cross_entropy import entropy
 from bertjax.objectives.objective import PretrainingObjective
@@ -28,7 +28,7 @@ _LOSSES = ("forward_loss", "backward_loss")
 
 @dataclasses.dataclass(frozen=True)
 class BothDirections(PretrainingObjective):
-    """Each word is predicted from those before it, and by another model from those behind it.
+    """Each word is predicted from those before it, and by another model from those after it.
 
     "loss" is the mean of both directions. The states in which a batch ends are those in which the
     next one begins.
@@ -44,7 +44,7 @@ class BothDirections(PretrainingObjective):
     restart: Share = 0.0
 
     name = "both_directions"
-    kind = kinds.BIDIRECTIONAL_LM
+    head_type = head_types.BIDIRECTIONAL_LM
     columns = ("loss", "forward_perplexity", "backward_perplexity")
     advice = (
         "Usual causes: a learning rate that is too high or too low, a warm-up that is too short, "
@@ -73,7 +73,7 @@ class BothDirections(PretrainingObjective):
         return NextWordsModel(spec)
 
     def model(self, spec: EncoderSpec) -> Model:
-        return Model.of(self.module(spec), ARCHITECTURES[self.kind].inputs(spec, B=1, S=8))
+        return Model.of(self.module(spec), HEAD_SPECS[self.head_type].inputs(spec, B=1, S=8))
 
     def carried(self, model: Model) -> dict[str, jax.ShapeDtypeStruct]:
         """The states of the encoder."""

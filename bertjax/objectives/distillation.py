@@ -12,7 +12,7 @@ from bertjax.base.limits import Positive, Weight
 from bertjax.models.encoders.computation import determined, how_computed
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.encoders.registry import ENCODERS
-from bertjax.models.heads.architectures import text_inputs
+from bertjax.models.heads.head_specs import text_inputs
 from bertjax.models.heads.pretraining import PreTrainingModel
 from bertjax.objectives.cross_entropy import divergence, label_logit
 from bertjax.objectives.masked_lm import MaskedLM, at_places

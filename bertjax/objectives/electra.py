@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from bertjax.base.limits import Positive, PositiveShare, require
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.models.encoders.contract import EncoderSpec
-from bertjax.models.heads.architectures import text_inputs
+from bertjax.models.heads.head_specs import text_inputs
 from bertjax.models.heads.pretraining import PreTrainingModel
 from bertjax.models.heads.replaced_tokens import Discriminator
 from bertjax.objectives.masked_lm import MaskedLM, at_places
@@ -46,9 +46,9 @@ class ReplacedTokenDetection(MaskedLM):
     disentangled: bool = False
 
     name = "electra"
-    kind = kinds.REPLACED_TOKENS
+    head_type = head_types.REPLACED_TOKENS
     exported = DISCRIMINATOR
-    others = {GENERATOR: kinds.MASKED_LM}
+    others = {GENERATOR: head_types.MASKED_LM}
     columns = (*MaskedLM.columns, "disc_loss", "disc_accuracy", "sampled_accuracy")
 
     def __post_init__(self):

@@ -1,4 +1,4 @@
-"""The objective of fine-tuning: one task or several, and weighted losses beside theirs."""
+"""The objective of fine-tuning: one task or several, and weighted losses next to theirs."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from types import MappingProxyType
 import jax
 
 from bertjax.base.fields import Field
-from bertjax.objectives.task_losses import BESIDE, TASK_LOSSES, Settings, TaskLoss
+from bertjax.objectives.task_losses import ADDED_LOSSES, TASK_LOSSES, Settings, TaskLoss
 from bertjax.training.model import Arrays, Model, Params
 from bertjax.training.objective import LossWeights, Objective, Rngs
 
@@ -47,7 +47,7 @@ class TaskObjective(Objective):
 
 @dataclasses.dataclass(frozen=True)
 class FineTuning(Objective):
-    """The loss of the task of a batch, and weighted losses beside it.
+    """The loss of the task of a batch, and weighted losses next to it.
 
     Each batch is of one task (MT-DNN, arXiv 1901.11504, section 3), and so is the part of the model
     that computes it. With several, all arrays of a batch, and the metrics, have the name of its
@@ -56,12 +56,12 @@ class FineTuning(Objective):
 
     Attributes:
       tasks: the name of a task, without "/" -> what is learned from it; a single one is "".
-      beside: a key of `bertjax.objectives.task_losses.BESIDE` -> the weight of that loss; GPT's is
+      added: a key of `bertjax.objectives.task_losses.ADDED_LOSSES` -> the weight of that loss; GPT's is
         0.5 of "lm_loss" (Radford et al., 2018, section 3.2).
     """
 
     tasks: Mapping[str, TaskObjective]
-    beside: Mapping[str, float] = MappingProxyType({})
+    added: Mapping[str, float] = MappingProxyType({})
 
     @property
     def fields(self) -> Mapping[str, Field]:
@@ -74,7 +74,7 @@ class FineTuning(Objective):
 
     @property
     def loss_weights(self) -> Mapping[str, float]:
-        return {"task_loss": 1.0, **self.beside}
+        return {"task_loss": 1.0, **self.added}
 
     def outputs(self, model: Model, params: Params, batch: Arrays, rngs: Rngs) -> Arrays:
         """The outputs of the task's part of the model."""
@@ -82,11 +82,11 @@ class FineTuning(Objective):
         return model(params, own, rngs.dropout(), task)
 
     def weights(self, batch: Arrays) -> dict[str, LossWeights]:
-        """Those of the batch's task, and of the losses beside it."""
+        """Those of the batch's task, and of the losses next to it."""
         task, own = self._opened(batch)
         weights = self.tasks[task].weights(own)
-        for name in self.beside:
-            weights |= BESIDE[name].weights(own, self.tasks[task].settings)
+        for name in self.added:
+            weights |= ADDED_LOSSES[name].weights(own, self.tasks[task].settings)
         return weights
 
     def values(self, outputs: Arrays, batch: Arrays) -> dict[str, dict[str, jax.Array]]:
@@ -97,8 +97,8 @@ class FineTuning(Objective):
             named = values["task_loss"]
             of_task = {array_name(task, name): value for name, value in named.items()}
             values = {"task_loss": {"task_loss": named["task_loss"], **of_task}}
-        for name in self.beside:
-            values |= BESIDE[name].values(outputs, own, self.tasks[task].settings)
+        for name in self.added:
+            values |= ADDED_LOSSES[name].values(outputs, own, self.tasks[task].settings)
         return values
 
     def _opened(self, batch: Arrays) -> tuple[str, Arrays]:

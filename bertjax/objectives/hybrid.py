@@ -12,9 +12,9 @@ import jax.numpy as jnp
 from bertjax.base.limits import Count, require
 from bertjax.data.examples.corruption import Corruption, MaskedInSomeRows
 from bertjax.data.examples.masking import MaskingRule
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.models.encoders.contract import EncoderSpec
-from bertjax.models.heads.architectures import text_inputs
+from bertjax.models.heads.head_specs import text_inputs
 from bertjax.objectives.masked_lm import MaskedLM
 from bertjax.objectives.token_prediction import token_values
 from bertjax.training.model import Arrays, Model, Params, Part
@@ -37,7 +37,7 @@ class Hybrid(MaskedLM):
     group: Count = 16
 
     name = "hybrid"
-    others = {CAUSAL: kinds.CAUSAL_LM}
+    others = {CAUSAL: head_types.CAUSAL_LM}
     columns = (*MaskedLM.columns, "causal_loss", "causal_accuracy")
 
     def __post_init__(self):

@@ -4,7 +4,7 @@ import dataclasses
 
 from bertjax.data.examples.corruption import Corruption, NextTokens
 from bertjax.data.examples.masking import MaskingRule
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.objectives.token_prediction import TokenPrediction
 
 
@@ -14,7 +14,7 @@ class LeftToRight(TokenPrediction):
 
     name = "left_to_right"
     causal = True
-    kind = kinds.CAUSAL_LM
+    head_type = head_types.CAUSAL_LM
     targets = ("target_ids", "target_weights")
 
     def corruption(self, rule: MaskingRule, microbatches: int = 1) -> Corruption:

@@ -13,7 +13,7 @@ from bertjax.data.examples.corruption import Corruption, MaskedTokens
 from bertjax.data.examples.layout import PAIRS, TextLayout
 from bertjax.data.examples.masking import MaskingRule
 from bertjax.data.examples.translation_layout import TranslationLayout
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.heads.pretraining import PreTrainingModel
 from bertjax.objectives.cross_entropy import cross_entropy
@@ -39,7 +39,7 @@ class MaskedLM(TokenPrediction):
 
     name = "masked_lm"
     layouts = {**TokenPrediction.layouts, TRANSLATIONS: TranslationLayout()}
-    kind = kinds.MASKED_LM
+    head_type = head_types.MASKED_LM
     targets = ("masked_lm_ids", "masked_lm_weights")
 
     def __post_init__(self):
@@ -95,7 +95,7 @@ class MaskedLMNextSentence(MaskedLM):
 
     name = "masked_lm_next_sentence"
     layouts = {"pairs": PAIRS}
-    kind = kinds.PRE_TRAINING
+    head_type = head_types.PRE_TRAINING
     columns = (*MaskedLM.columns, "nsp_loss", "nsp_accuracy")
     warned = "constant next-sentence"
 

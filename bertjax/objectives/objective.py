@@ -18,7 +18,7 @@ from bertjax.data.examples.layout import TextLayout
 from bertjax.data.examples.masking import MaskingRule
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.encoders.registry import family_of
-from bertjax.models.heads.architectures import text_inputs
+from bertjax.models.heads.head_specs import text_inputs
 from bertjax.training.model import Model
 from bertjax.training.objective import Objective
 
@@ -30,25 +30,25 @@ class PretrainingObjective(Objective):
       name: its name in the registry.
       layouts: the layouts of text that its field `text` chooses from; {} without such a field.
       causal: whether a token sees only those before it.
-      headline: the metric by which a run is judged (`bertjax.training.verdict`): a loss in nats.
+      main metric: the metric by which a run is judged (`bertjax.training.health`): a loss in nats.
       accuracy: the metric that is shown with it, a share of right answers; or "".
-      advice: what to do when the headline stays at the unigram baseline, with the usual causes.
-      kind: the kind of model that other programs open: one of `bertjax.models.encoders.kinds`, or
-        "" if they cannot use the model.
+      advice: what to do when the main metric stays at the unigram baseline, with the usual causes.
+      kind: the kind of model that other programs open: one of `bertjax.models.encoders.head_types`,
+        or "" if they cannot use the model.
       exported: the part of the model that they open; "" in a model of one part.
       others: the other parts that launch/convert.py --part exports -> their kinds.
       needed: the parts that must begin with weights of `config.init_from`.
-      warned: what `warning` says, as a verdict on the run.
+      warned: what `warning` says, as the health of the run.
     """
 
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field]]
     name: ClassVar[str]
     layouts: ClassVar[Mapping[str, TextLayout]] = {}
     causal: ClassVar[bool] = False
-    headline: ClassVar[str] = "loss"
+    main_metric: ClassVar[str] = "loss"
     accuracy: ClassVar[str] = ""
     advice: ClassVar[str] = ""
-    kind: ClassVar[str] = ""
+    head_type: ClassVar[str] = ""
     exported: ClassVar[str] = ""
     others: ClassVar[Mapping[str, str]] = {}
     needed: ClassVar[tuple[str, ...]] = ()
@@ -80,7 +80,7 @@ class PretrainingObjective(Objective):
         return ""
 
     def unigram_baseline(self, frequencies: np.ndarray, rule: MaskingRule) -> float | None:
-        """The headline of the best guess that reads no context; None if it is not known.
+        """The main metric of the best guess that reads no context; None if it is not known.
 
         A model that stays there has learned how frequent the words are, and no more.
         `frequencies` is float [V], the share of each piece in the text.
@@ -114,7 +114,7 @@ class PretrainingObjective(Objective):
     def check(self, spec: EncoderSpec) -> None:
         """Raises ValueError if it cannot train an encoder of this spec."""
         family = family_of(spec)
-        if self.kind and self.kind not in family.heads:
+        if self.head_type and self.head_type not in family.heads:
             raise ValueError(
                 f"objective={self.name!r}: {family.name} has no head for it: choose another "
                 "objective, such as 'masked_lm', or another config.model.encoder"

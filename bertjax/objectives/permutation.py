@@ -14,7 +14,7 @@ from bertjax.data.examples.corruption import Corruption
 from bertjax.data.examples.layout import TextLayout
 from bertjax.data.examples.masking import MaskingRule
 from bertjax.data.examples.permutation import PermutedTokens
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.heads.permutation import PermutationModel
 from bertjax.objectives.token_prediction import TokenPrediction
@@ -50,7 +50,7 @@ class PermutationLM(TokenPrediction):
 
     name = "permutation"
     layouts: ClassVar[Mapping[str, TextLayout]] = {CONTINUED: ContinuedStream(256, 256)}
-    kind = kinds.PERMUTATION_LM
+    head_type = head_types.PERMUTATION_LM
     targets = ("masked_lm_ids", "masked_lm_weights")
     columns = (*TokenPrediction.columns, *_THIRDS)
 

@@ -16,10 +16,10 @@ from flax import linen as nn
 
 from bertjax.base import axes
 from bertjax.base.fields import TEXT, Field
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.models.encoders.contract import EncoderSpec
-from bertjax.models.heads.architectures import text_inputs
 from bertjax.models.heads.embedding import COUNTED, Embedding, VectorModel, as_vectors
+from bertjax.models.heads.head_specs import text_inputs
 from bertjax.models.heads.tasks import SequenceClassifier
 from bertjax.models.layers.similarity import SIMILARITIES, Vectors, normalized
 from bertjax.objectives.similarity_losses import SimilarityLoss
@@ -53,7 +53,7 @@ class SimilarityObjective(Objective):
         (arXiv 2004.05665).
     """
 
-    whole_batch = True
+    needs_full_batch = True
     fields = {
         **_KEYS,
         **{QUERY + name: Field("BQ", dtype) for name, dtype in _TOKENS.items()},
@@ -168,7 +168,7 @@ def _flops(vectors: jax.Array, batch: Arrays) -> jax.Array:
 class RerankingObjective(Objective):
     """Scores of pairs, each read as one sequence; a loss compares them, as with similarities."""
 
-    whole_batch = True
+    needs_full_batch = True
     loss_weights = {"task_loss": 1.0}
     fields = {**_KEYS, **{name: Field("BCS", field.dtype) for name, field in TEXT.items()}}
 
@@ -177,7 +177,7 @@ class RerankingObjective(Objective):
 
     def model(self, spec: EncoderSpec) -> Model:
         """The model to train: a classifier with one output."""
-        module = SequenceClassifier(spec, 1, kind=kinds.SEQUENCE_CLASSIFICATION)
+        module = SequenceClassifier(spec, 1, head_type=head_types.SEQUENCE_CLASSIFICATION)
         return Model.of(module, text_inputs(spec, B=1, S=8))
 
     def outputs(self, model: Model, params: Params, batch: Arrays, rngs: Rngs) -> Arrays:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from bertjax.base.fields import TEXT, TEXT_NUMBERS, WORD_MASK, Field
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.objectives.cross_entropy import cross_entropy, divergence
 from bertjax.training.model import Arrays
 from bertjax.training.objective import LossWeights
@@ -160,21 +160,21 @@ class TaskLoss(NamedTuple):
     """What is learned of a task: "task_loss", and the metric "accuracy" where there is one.
 
     Attributes:
-      kind: the model that learns it: one of `bertjax.models.encoders.kinds`.
+      kind: the model that learns it: one of `bertjax.models.encoders.head_types`.
       fields: the arrays of a batch.
       soft: the soft labels that it can also learn from.
       of_tokens: whether the outputs have a place for each token of a sequence.
       has_classes: whether the output layer has a row for each class.
-      whole_batch: see `bertjax.training.objective.Objective`.
+      needs_full_batch: see `bertjax.training.objective.Objective`.
     """
 
-    kind: str
+    head_type: str
     loss: Loss
     fields: Mapping[str, Field]
     soft: Mapping[str, Field] = {}
     of_tokens: bool = False
     has_classes: bool = True
-    whole_batch: bool = False
+    needs_full_batch: bool = False
 
 
 _CLASSES = Loss(_classes, _class_weights)
@@ -189,34 +189,34 @@ _SOFT = {"soft_labels": Field("BC", "float32")}
 # `Family.objective` of fine-tuning (`bertjax.tasks.task`).
 TASK_LOSSES = {
     "sequence_classification": TaskLoss(
-        kinds.SEQUENCE_CLASSIFICATION, _CLASSES, {**_TEXT, **_CLASS}, _SOFT
+        head_types.SEQUENCE_CLASSIFICATION, _CLASSES, {**_TEXT, **_CLASS}, _SOFT
     ),
     "answer_network": TaskLoss(
-        kinds.ANSWER_NETWORK, _CLASSES, {**_TEXT, **_CLASS, **TEXT_NUMBERS}, _SOFT
+        head_types.ANSWER_NETWORK, _CLASSES, {**_TEXT, **_CLASS, **TEXT_NUMBERS}, _SOFT
     ),
     "multi_label_classification": TaskLoss(
-        kinds.SEQUENCE_CLASSIFICATION,
+        head_types.SEQUENCE_CLASSIFICATION,
         Loss(_labels, _each_example),
         {**_TEXT, "targets": Field("BC", "float32")},  # 1 on labels, 0 elsewhere
     ),
     "regression": TaskLoss(
-        kinds.SEQUENCE_CLASSIFICATION,
+        head_types.SEQUENCE_CLASSIFICATION,
         Loss(_numbers, _each_example),
         {**_TEXT, "targets": Field("B", "float32")},
         {"soft_labels": Field("B", "float32")},
     ),
-    "multiple_choice": TaskLoss(kinds.MULTIPLE_CHOICE, _CLASSES, {**_TEXTS, **_CLASS}),
+    "multiple_choice": TaskLoss(head_types.MULTIPLE_CHOICE, _CLASSES, {**_TEXTS, **_CLASS}),
     "token_classification": TaskLoss(
-        kinds.TOKEN_CLASSIFICATION, _CLASSES, {**_TEXT, **_TAGS}, of_tokens=True
+        head_types.TOKEN_CLASSIFICATION, _CLASSES, {**_TEXT, **_TAGS}, of_tokens=True
     ),
     "tag_sequence": TaskLoss(
-        kinds.TAG_SEQUENCE,
+        head_types.TAG_SEQUENCE,
         Loss(_tag_paths, _paths_and_words),
         {**_TEXT, **_TAGS, **WORD_MASK},
         of_tokens=True,
     ),
     "question_answering": TaskLoss(
-        kinds.QUESTION_ANSWERING,
+        head_types.QUESTION_ANSWERING,
         Loss(_spans, _each_example),
         {**_TEXT, **dict.fromkeys(_SIDES, Field("B", "int32"))},
         of_tokens=True,
@@ -224,10 +224,10 @@ TASK_LOSSES = {
     ),
 }
 
-# Losses beside those of a task: of the next tokens of its texts, as in
+# Losses next to those of a task: of the next tokens of its texts, as in
 # openai/finetune-transformer-lm (train.py); and what the model itself gives, such as the penalty
 # on a learned mix of layers.
-BESIDE = {
+ADDED_LOSSES = {
     "lm_loss": Loss(_next_tokens, _tokens_of_texts),
     "penalty": Loss(_penalty, _penalized),
 }

@@ -51,7 +51,7 @@ class TokenPrediction(PretrainingObjective):
     focal: Weight = 0.0
 
     columns: ClassVar[tuple[str, ...]] = ("mlm_loss", "mlm_perplexity", "mlm_accuracy")
-    headline, accuracy = "mlm_loss", "mlm_accuracy"
+    main_metric, accuracy = "mlm_loss", "mlm_accuracy"
     advice = (
         "Usual causes: a learning rate that is too high or too low for so many layers, a warm-up "
         "that is too short, or few updates. Try a third of the rate, and three times the rate; or "

@@ -199,8 +199,8 @@ def _with_path(argument: str) -> str:
 def _wrong_flag(error: flags.Error) -> str:
     """The message of an error in the flags; for a value of the config, it says what is right."""
     if missing := re.findall(r"flag (--\w+)=None: Flag --\w+ must have a value", str(error)):
-        cure = "give it" if len(missing) == 1 else "give them"
-        return f"no {' and no '.join(missing)}: {cure}; --help has all flags"
+        hint = "give it" if len(missing) == 1 else "give them"
+        return f"no {' and no '.join(missing)}: {hint}; --help has all flags"
     unknown = error.flagname if isinstance(error, flags.UnrecognizedFlagError) else ""
     if unknown.startswith("config.") and "config" in flags.FLAGS:
         return f"--{unknown}: no --config is given, whose value that would be: give it"
@@ -243,7 +243,7 @@ def _with_arguments(
     if arguments and not names:
         raise InputError(f"{arguments[0]!r} is no flag: write --name=value")
     if names and not arguments:
-        raise InputError(f"no {names} is given: write it behind the program's name")
+        raise InputError(f"no {names} is given: write it after the program's name")
     return main(arguments)
 
 
@@ -272,8 +272,8 @@ def _for_the_user(error: Exception) -> str | None:
         named = error if error.filename else _failure_of_output() or error
         path = named.filename2 or named.filename  # the second is where a file was to be moved
         where = f" ({path})" if path else ""
-        cure = "free some space" if error.errno in _NO_ROOM else "mend that, or name another place"
-        return f"{os.strerror(error.errno or 0)}{where}: {cure}, then run the command again"
+        hint = "free some space" if error.errno in _NO_ROOM else "mend that, or name another place"
+        return f"{os.strerror(error.errno or 0)}{where}: {hint}, then run the command again"
     if "jax" in sys.modules:
         from bertjax.training.memory import is_out_of_memory, out_of_memory
 
@@ -291,15 +291,15 @@ def _wrong_in_config(config: str, error: BaseException) -> InputError | None:
     if isinstance(error, OSError):
         if not Path(file).exists():
             near = "".join(f": did you mean {name}?" for name in near_configs(file))
-            cure = near or ": configs/ has them, such as small"
+            hint = near or ": configs/ has them, such as small"
             return InputError(
-                f"--config={config}: no file and no shipped config of that name{cure}"
+                f"--config={config}: no file and no shipped config of that name{hint}"
             )
         return InputError(f"--config: {error}")
     if isinstance(error, AttributeError) and error.name == "get_config":
         what = f"no get_config() in {file}"
         return InputError(f"--config={config}: {what}: take a file like those in configs/")
     if isinstance(error, TypeError) and re.match(r"get_config\(\) (takes|missing) ", str(error)):
-        cure = f"write --config={file}" if colon else f"write --config={file}:WORD"
-        return InputError(f"--config={config}: {error}: {cure}")
+        hint = f"write --config={file}" if colon else f"write --config={file}:WORD"
+        return InputError(f"--config={config}: {error}: {hint}")
     return None

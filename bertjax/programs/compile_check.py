@@ -116,7 +116,7 @@ def _phases(config: Any, where: Slice, document: float) -> list[_Phase]:
     """The phases of a config of pre-training that have steps."""
     recipe = Recipe.from_config(config)
     tokenizer = open_tokenizer(recipe.corpus[0]) if recipe.corpus else None
-    given = open_sources(recipe, tokenizer, open_model, begun=False)
+    given = open_sources(recipe, tokenizer, open_model, started=False)
     if given:
         recipe = Recipe.from_config(with_weights(recipe, given))
     vocabulary = tokenizer.vocabulary_size if tokenizer else PAPER_VOCABULARY

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from bertjax.inference.generate import complete
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.runs.source import open_model
 
 
@@ -20,7 +20,7 @@ def run(
     Of a run with the objective "hybrid", the model is the part that reads left to right. Raises
     InputError also if there is no such model.
     """
-    pretrained = open_model(model, kinds.CAUSAL_LM)
+    pretrained = open_model(model, head_types.CAUSAL_LM)
     completed = complete(pretrained, texts, tokens, temperature, top_p, seed)
     found = [pretrained.tokenizer.decode(ids) for ids in completed]
     print("\n\n".join(found))

@@ -15,7 +15,7 @@ from bertjax.base.validation import limits_in_words
 from bertjax.models.encoders.registry import ENCODERS
 from bertjax.runs.contrastive.recipe import SimilarityRecipe, is_similarity
 from bertjax.runs.fine_tuning.recipe import TaskRecipe
-from bertjax.runs.read import Config, OneOf, Parted, plain_config
+from bertjax.runs.read import Config, OneOf, Parted, config_dict_of
 from bertjax.runs.recipe import Recipe
 from bertjax.runs.run_folder import is_of_tasks
 from bertjax.runs.training_recipe import TrainingRecipe
@@ -46,15 +46,15 @@ class Row(NamedTuple):
     choice: OneOf | None = None
 
 
-def rows_of(kind: Any, prefix: str = "", default: Any = None) -> Iterator[Row]:
+def rows_of(type_: Any, prefix: str = "", default: Any = None) -> Iterator[Row]:
     """The keys of a dataclass and of the sections within it.
 
     Args:
       prefix: the name of the section, with a point.
       default: what has other defaults than the class.
     """
-    for field in dataclasses.fields(kind):
-        parted, explained = Parted.of(field.type), explanations(kind)
+    for field in dataclasses.fields(type_):
+        parted, explained = Parted.of(field.type), explanations(type_)
         value = getattr(default, field.name, field.default)
         within = None if parted.choice else parted.section
         changes = "".join(f" It {word}." for word in (FREE, TRIED) if word in parted.words)
@@ -70,10 +70,10 @@ def rows_of(kind: Any, prefix: str = "", default: Any = None) -> Iterator[Row]:
 
 
 @cache
-def explanations(kind: Any) -> Mapping[str, str]:
+def explanations(type_: Any) -> Mapping[str, str]:
     """What the docstrings of a class and of its bases say of its fields."""
     found: dict[str, str] = {}
-    for each in reversed(kind.__mro__):
+    for each in reversed(type_.__mro__):
         listed = re.search(r"\n *Attributes:\n(.*?)(\n\n|\n *Raises:|\Z)", each.__doc__ or "", re.S)
         text = textwrap.dedent(listed[1]) if listed else ""
         for entry in re.split(r"\n(?=\w)", text):
@@ -84,11 +84,11 @@ def explanations(kind: Any) -> Mapping[str, str]:
     return found
 
 
-def values_of(kind: Any) -> str:
+def values_of(type_: Any) -> str:
     """What a value of a type may be, as "whole number, at least 1"."""
-    bare, words, choice, key = parted = Parted.of(kind)
+    bare, words, choice, key = parted = Parted.of(type_)
     if choice:
-        return f"section; its `{choice.key}` is one of {', '.join(choice.kinds)}"
+        return f"section; its `{choice.key}` is one of {', '.join(choice.types)}"
     if COMMA in words:
         return COMMA
     if parted.section or key or get_origin(bare) is Mapping:
@@ -99,7 +99,7 @@ def values_of(kind: Any) -> str:
         return f"{number}: {values_of(each)}"
     if bare not in _WORDS:
         return "; or ".join(map(values_of, get_args(bare)))
-    limits = limits_in_words(kind)
+    limits = limits_in_words(type_)
     return _WORDS[bare] + (f", {limits}" if limits else "")
 
 
@@ -116,11 +116,11 @@ def _default(field: dataclasses.Field, value: Any, parted: Parted) -> str:
 
 def text(config: Config) -> str:
     """The keys of a config, for a terminal; of what a section chooses, those of its class."""
-    plain = plain_config(config)
-    of_tasks = SimilarityRecipe if is_similarity(plain) else TaskRecipe
-    kind = of_tasks if is_of_tasks(plain) else Recipe
+    config_dict = config_dict_of(config)
+    of_tasks = SimilarityRecipe if is_similarity(config_dict) else TaskRecipe
+    type_ = of_tasks if is_of_tasks(config_dict) else Recipe
     lines = []
-    for row in _chosen(rows_of(kind), plain):
+    for row in _chosen(rows_of(type_), config_dict):
         default = row.default if row.default in ("", _REQUIRED) else f"default {row.default}"
         default = f" ({default})" if default else ""
         lines.append(f"  --config.{row.key}: {row.values}{default}")
@@ -128,16 +128,16 @@ def text(config: Config) -> str:
     return "\n".join(["The keys of the config:", *lines])
 
 
-def _chosen(rows: Iterator[Row], plain: Mapping[str, Any]) -> Iterator[Row]:
+def _chosen(rows: Iterator[Row], config_dict: Mapping[str, Any]) -> Iterator[Row]:
     """The rows, after each that chooses a class those of the class."""
     for row in rows:
         yield row
-        section: Any = plain
+        section: Any = config_dict
         for part in row.key.split("."):
             section = section.get(part) if isinstance(section, Mapping) else None
         if row.choice and section is not None:
             name = section if isinstance(section, str) else section.get(row.choice.key)
-            if made := row.choice.kinds.get(str(name)):
+            if made := row.choice.types.get(str(name)):
                 yield from rows_of(made, f"{row.key}.")
 
 
@@ -159,8 +159,8 @@ def page() -> str:
     shared = list(rows_of(TrainingRecipe))
     parts = [_INTRODUCTION, "## Every config", _table(shared)]
     choices: dict[int, tuple[str, Row]] = {}
-    for title, kind in _ROOTS.items():
-        rows = [row for row in rows_of(kind) if row not in shared]
+    for title, type_ in _ROOTS.items():
+        rows = [row for row in rows_of(type_) if row not in shared]
         parts += [f"## {title}", _table(rows)]
         for row in shared + rows:
             if row.choice:
@@ -173,14 +173,14 @@ def page() -> str:
 
 def _classes(choice: OneOf) -> Iterator[str]:
     names: dict[type, list[str]] = {}
-    for name, kind in choice.kinds.items():
-        names.setdefault(kind, []).append(name)
+    for name, type_ in choice.types.items():
+        names.setdefault(type_, []).append(name)
     known: set[Row] = set()
-    for kind, own in names.items():
+    for type_, own in names.items():
         listed = ", ".join(f'"{name}"' for name in own)
-        rows = [row for row in rows_of(kind) if row.key != choice.key]
+        rows = [row for row in rows_of(type_) if row.key != choice.key]
         same = ", ".join(f"`{row.key}`" for row in rows if row in known)
-        caption = (kind.__doc__ or "").splitlines()[0]
+        caption = (type_.__doc__ or "").splitlines()[0]
         yield f"**`{choice.key}` {listed}**: {caption}" + f" As above: {same}." * bool(same)
         if new := [row for row in rows if row not in known]:
             yield _table(new)
@@ -216,8 +216,8 @@ def _models() -> str:
 def _table(rows: list[Row]) -> str:
     lines = ["| key | values | default | |", "|---|---|---|---|"]
     for row in rows:
-        plain = row.default in ("", _REQUIRED) or "`" in row.default
-        default = row.default if plain else f"`{row.default}`"
+        config_dict = row.default in ("", _REQUIRED) or "`" in row.default
+        default = row.default if config_dict else f"`{row.default}`"
         cells = (f"`{row.key}`", row.values, default, row.what)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines)

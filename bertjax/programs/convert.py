@@ -29,7 +29,7 @@ from bertjax.runs.recipe import Recipe
 from bertjax.runs.run_folder import EVALUATION_FILE, MODEL_FOLDER, read_results
 from bertjax.runs.source import PretrainedRun, TasksRun, TunedRun, open_model, open_source
 from bertjax.tasks.multi_label import THRESHOLDS
-from bertjax.training.journal import HELDOUT, read_metrics
+from bertjax.training.metrics_log import HELDOUT, read_metrics
 from bertjax.training.model import Params
 
 HUGGING_FACE, ONNX, SERVING, ELMO, PEFT = TARGETS = "hf:", "onnx:", "stablehlo:", "elmo:", "peft:"
@@ -204,7 +204,7 @@ def _write_onnx(pretrained: Pretrained, folder: Path) -> tuple[dict[str, float],
     name, inputs = pretrained.class_name, proof.random_inputs(pretrained)
     if not transformers_check.knows(name):
         raise InputError(f"{pretrained.origin}: transformers has no {name}, which ONNX is made of")
-    ours = _outputs(pretrained.model(pretrained.kind), pretrained.params, inputs)
+    ours = _outputs(pretrained.model(pretrained.head_type), pretrained.params, inputs)
     onnx.write(folder, name, inputs)
     batches = [inputs, *proof.random_pairs(pretrained)]
     (first, *whole), (of_first, *int8) = (
@@ -226,11 +226,11 @@ def _write_onnx(pretrained: Pretrained, folder: Path) -> tuple[dict[str, float],
 
 def _judged(shares: Mapping[str, float]) -> dict[str, str]:
     """The shares of decisions that 8 bits change, and whether they are few."""
-    verdict = "yes"
+    status = "yes"
     if max(shares.values()) > _FIT:
-        verdict = f"no, with more than {_FIT:.0%}: take {onnx.FOLDER}/{onnx.WHOLE}"
+        status = f"no, with more than {_FIT:.0%}: take {onnx.FOLDER}/{onnx.WHOLE}"
     shown = {name: f"{share:.1%}" for name, share in shares.items()}
-    return shown | {f"is {onnx.INT8} fit for use": verdict}
+    return shown | {f"is {onnx.INT8} fit for use": status}
 
 
 def _outputs(
@@ -261,7 +261,7 @@ def _same_tokenizer(pretrained: Pretrained, folder: Path) -> None:
 def _history(trained: LoadedRun, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """A run's recipe and its figures, for the card."""
     corpora = ", ".join(Path(name).name for name in trained.recipe.corpus)
-    recipe = {"steps done": trained.step, "corpus": corpora} | _recipe(trained.recipe.plain)
+    recipe = {"steps done": trained.step, "corpus": corpora} | _recipe(trained.recipe.config_dict)
     sources = {key: getattr(trained.recipe, key) for key in ("init_from", "decay_from")}
     recipe |= {key: Path(source).name for key, source in flat(sources).items() if source}
     return recipe, _figures(folder, trained.step)
@@ -296,8 +296,8 @@ def _figures(folder: Path, step: int) -> dict[str, dict[str, Any]]:
     evaluation = folder / EVALUATION_FILE
     results = {}
     if evaluation.exists():
-        cure = "remove it, or run launch/evaluate.py again"
-        results = read_json(evaluation, record(step=int), cure=cure)
+        hint = "remove it, or run launch/evaluate.py again"
+        results = read_json(evaluation, record(step=int), hint=hint)
     if results.get("step") == step:
         return {
             f"Held-out text in sequences of {length}, at step {results['step']}": metrics

@@ -14,8 +14,8 @@ from bertjax.runs.pretrained_run import check_weights
 from bertjax.runs.run_folder import EVALUATION_FILE, source_of
 from bertjax.runs.source import load_run, open_model
 from bertjax.training.evaluation import Evaluator
+from bertjax.training.health import in_language
 from bertjax.training.model import merged
-from bertjax.training.verdict import in_language
 
 _WIDTH = 15  # of a column: "0.5312 ± 0.0156"
 
@@ -40,7 +40,7 @@ def run(model: str, corpus: str | None, batches: int) -> dict[str, dict[str, flo
     identity = loaded.tokenizer.identity
     store = TokenStore.open(corpora, HELDOUT, alpha=alpha, tokenizer_identity=identity)
     evaluator = Evaluator(objective, loaded.model, loaded.placement)
-    given = open_sources(recipe, loaded.tokenizer, open_model, begun=True)
+    given = open_sources(recipe, loaded.tokenizer, open_model, started=True)
     frozen, identities = frozen_params(loaded.model, loaded.placement, given, recipe.seed)
     check_weights(identities, loaded.data, model, recipe)
     params, results = merged(loaded.params, frozen), {}

@@ -1,4 +1,4 @@
-"""Scores a model of vectors, or a reranker, on likeness and retrieval."""
+"""Scores a model of vectors, or a reranker, on similarity and retrieval."""
 
 from bertjax.base.cloud_storage import path_of
 from bertjax.base.errors import InputError
@@ -9,7 +9,7 @@ from bertjax.tasks.similarity.examples import Columns
 
 
 def run(model: str, on: str, output: str | None) -> dict[str, dict[str, float]]:
-    """Prints a line for each data set, and the mean of the headlines if there are several.
+    """Prints a line for each data set, and the mean of the main metrics if there are several.
 
     A model that has not learned to make vectors gives the mean of its tokens. `on` has the data
     sets of `bertjax.runs.contrastive.evaluation`, with commas between.
@@ -25,17 +25,19 @@ def run(model: str, on: str, output: str | None) -> dict[str, dict[str, float]]:
         raise InputError(f"--on={on}: names no data set")
     sets = [read_evaluation(name, Columns()) for name in names]
     opened = open_vectors(model)
-    comparer, results, headlines = opened.comparer, {}, []
+    comparer, results, main_metrics = opened.comparer, {}, []
     for each in sets:
         scores = each.scores(comparer, opened.params)
         results[each.name] = scores
-        headlines.append(scores[each.headline])
+        main_metrics.append(scores[each.main_metric])
         others = ", ".join(
-            f"{name} {value:.2f}" for name, value in scores.items() if name != each.headline
+            f"{name} {value:.2f}" for name, value in scores.items() if name != each.main_metric
         )
-        print(f"{each.name}: {each.headline} {scores[each.headline]:.2f} ({others})", flush=True)
-    if len(headlines) > 1:
-        print(f"mean of {len(headlines)}: {sum(headlines) / len(headlines):.2f}")
+        print(
+            f"{each.name}: {each.main_metric} {scores[each.main_metric]:.2f} ({others})", flush=True
+        )
+    if len(main_metrics) > 1:
+        print(f"mean of {len(main_metrics)}: {sum(main_metrics) / len(main_metrics):.2f}")
     if output:
         write_json(path_of(output), {"model": model, "scores": results})
     return results

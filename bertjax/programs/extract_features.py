@@ -32,5 +32,5 @@ def run(model: str, source: str, output: str, options: Options) -> None:
 
 def parse_layers(text: str) -> tuple[int, ...]:
     """Parses layers such as "-4,-3,-2,-1"; raises InputError for another text."""
-    with about(f"--layers={text}", cure="write numbers with commas between them: -1, or -2,-1"):
+    with about(f"--layers={text}", hint="write numbers with commas between them: -1, or -2,-1"):
         return tuple(int(layer) for layer in text.split(","))

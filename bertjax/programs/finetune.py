@@ -10,7 +10,7 @@ from bertjax.programs import (
     finetune_task,
 )
 from bertjax.runs.contrastive.recipe import is_similarity
-from bertjax.runs.read import plain_config
+from bertjax.runs.read import config_dict_of
 
 
 def run(config: Any, workdir: str, hosts: int | None = None, chips: int | None = None) -> int:
@@ -28,10 +28,10 @@ def run(config: Any, workdir: str, hosts: int | None = None, chips: int | None =
 
 
 def _program_for(config: Any) -> Callable[..., int]:
-    plain = plain_config(config)
-    if "features" in plain:
+    config_dict = config_dict_of(config)
+    if "features" in config_dict:
         return finetune_features.run
-    task = plain.get("task")
+    task = config_dict.get("task")
     if isinstance(task, dict) and (task.get("kind"), task.get("name")) == ("glue", "all"):
         return finetune_glue.run
     if is_similarity(config):

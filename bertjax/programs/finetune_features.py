@@ -66,11 +66,11 @@ def run(config: Any, workdir: str, hosts: int | None = None, chips: int | None =
         }
         extractor = activations.all_layers(given, recipe.max_length, spec.compute_dtype)
     content = {split: digest(each) for split, each in examples.items()}
-    check_same(facts_of(recipe.plain, folder, {"weights": given.identity} | content))
+    check_same(facts_of(recipe.config_dict, folder, {"weights": given.identity} | content))
 
     results = {}
     with session(folder):
-        from_first(lambda: write_json(folder / "config.json", recipe.plain))
+        from_first(lambda: write_json(folder / "config.json", recipe.config_dict))
         values = {
             split: activations.compute(folder / "activations", split, encoded, extractor)
             for split, encoded in windows.items()

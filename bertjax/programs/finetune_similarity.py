@@ -4,8 +4,8 @@ from typing import Any
 
 from bertjax.base.errors import EXIT_STOPPED
 from bertjax.runs.contrastive.evaluation import PAIRS, Evaluation, read_evaluation
+from bertjax.runs.contrastive.evaluator import StateEvaluator
 from bertjax.runs.contrastive.job import KEPT, SimilarityJob
-from bertjax.runs.contrastive.judge import Judge
 from bertjax.runs.contrastive.recipe import SimilarityRecipe
 from bertjax.runs.preflight import check_devices, check_programs, check_same
 from bertjax.runs.run_folder import MODEL_FOLDER
@@ -33,7 +33,7 @@ def run(config: Any, workdir: str, hosts: int | None = None, chips: int | None =
         evaluations = read_evaluations(job.recipe)
     check_same(job.facts | {f"config.dev ({each.name})": each.identity for each in evaluations})
     say(job.announcement())
-    judge = Judge(job, evaluations)
+    judge = StateEvaluator(job, evaluations)
     # One more checkpoint than is kept: that which is being written.
     with session(job.folder, job.trainer.experiment.state, KEPT + 1):
         state, _ = job.run(judge).train()

@@ -9,7 +9,7 @@ from bertjax.data.corpus.shards import HELDOUT
 from bertjax.data.corpus.store import TokenStore
 from bertjax.data.examples.stream_layout import Stream
 from bertjax.inference.likelihood import nats_of_text
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.runs.source import Published, SomeLayers, open_model, open_source, run_of_pretraining
 from bertjax.text.tokenizer import Tokenizer
 
@@ -36,7 +36,7 @@ def run(
     if corpus is None and isinstance(source, Published | SomeLayers):
         raise InputError(f"--model={model}: has no corpus of its own: name one with --corpus")
     corpora = [corpus] if corpus else list(run_of_pretraining(source).recipe.corpus)
-    given = open_model(source, kinds.CAUSAL_LM)
+    given = open_model(source, head_types.CAUSAL_LM)
     store = TokenStore.open(corpora, HELDOUT, tokenizer_identity=given.tokenizer.identity)
     stream = Stream(store, given.tokenizer.end_id)
     ids = stream.read(np.array([0]), np.array([stream.size]))

@@ -209,8 +209,8 @@ def run(
             times = {stage: round(each, 1) for stage, each in seconds.items()}
         else:
             print(f"{output}: vocabulary and token store are there already.")
-            cure = "remove it: the same command writes it again"
-            times = read_json(report_file, record(seconds=dict), cure=cure)["seconds"]
+            hint = "remove it: the same command writes it again"
+            times = read_json(report_file, record(seconds=dict), hint=hint)["seconds"]
         report = {**_report(output, plan), **cleaned, "seconds": times}
         write_json(report_file, report)
         print(_summary(output, report))
@@ -241,7 +241,7 @@ def _check_claim(output: Path, asked: dict[str, Any]) -> list[str]:
     if not path.exists():
         return []
     fields = record(**dict.fromkeys(asked.keys() - _BEFORE_THEM.keys(), Any))
-    earlier = read_json(path, fields, cure="delete the folder, or choose another --output")
+    earlier = read_json(path, fields, hint="delete the folder, or choose another --output")
     earlier = _BEFORE_THEM | earlier
     changed = [
         "the source files have changed since, in number, names or sizes (or those of the tasks)"
@@ -284,8 +284,8 @@ def _report(output: Path, plan: Plan) -> dict[str, Any]:
     pieces_file = output / vocabularies.NEW_PIECES_FILE
     new = {}
     if pieces_file.exists():
-        cure = "delete the folder and prepare the corpus again, or restore it from a copy"
-        new["new_pieces"] = read_json(pieces_file, _NEW_PIECES, cure=cure)
+        hint = "delete the folder and prepare the corpus again, or restore it from a copy"
+        new["new_pieces"] = read_json(pieces_file, _NEW_PIECES, hint=hint)
     return {
         "tokenizer": {
             "kind": tokenizer.kind,
@@ -355,7 +355,7 @@ def _summary(output: Path, report: dict[str, Any]) -> str:
 def _too_few_documents(report: dict[str, Any]) -> Iterator[str]:
     """Yields a warning for each source and split with too few documents for sentence pairs."""
     for source in report["sources"]:
-        for split, kind, use, cure in (
+        for split, kind, use, hint in (
             (TRAIN, "training", "training", "give it more text"),
             (HELDOUT, "held-out", "evaluation", "use a larger --held_out"),
         ):
@@ -364,5 +364,5 @@ def _too_few_documents(report: dict[str, Any]) -> Iterator[str]:
                 effect = f"next-sentence {use} needs 2" if count else f"{use} goes without it"
                 yield (
                     f"warning: source {source['source']}: {count} {kind} "
-                    f"document{'s' * (count != 1)}: {effect}: {cure}"
+                    f"document{'s' * (count != 1)}: {effect}: {hint}"
                 )

@@ -5,7 +5,7 @@ from typing import Any
 
 from bertjax.base.errors import EXIT_STOPPED
 from bertjax.runs.device_memory import REMAT
-from bertjax.runs.health import verdict_of_run
+from bertjax.runs.health import health_status_of_run
 from bertjax.runs.job import Job
 from bertjax.runs.preflight import check_devices, check_programs, check_same
 from bertjax.runs.session import session
@@ -48,15 +48,15 @@ def run(
     job = job.within_budget()
     say(job.announcement())
     recipe, folder = job.recipe, job.folder
-    if recipe.plain.get("dry_run"):
-        say(json.dumps(job.trainer.dry_run(job.course), indent=2))
+    if recipe.config_dict.get("dry_run"):
+        say(json.dumps(job.trainer.dry_run(job.plan), indent=2))
         say("dry run: every phase made a batch, a step and an evaluation; nothing was written")
         return 0
     # One more checkpoint than is kept: that which is being written.
     with session(folder, job.trainer.experiment.state, recipe.keep_checkpoints + 1):
         step = job.train()
-        if step < job.course.last_step:
+        if step < job.plan.last_step:
             say(f"stopped at step {step}, saved; the same command goes on from there")
             return EXIT_STOPPED
-        say(from_first(lambda: f"{folder}: {step} steps done\n{verdict_of_run(folder)}"))
+        say(from_first(lambda: f"{folder}: {step} steps done\n{health_status_of_run(folder)}"))
     return 0

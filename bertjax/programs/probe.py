@@ -25,7 +25,7 @@ from bertjax.lab.probes.scores import (
     uuas,
 )
 from bertjax.lab.probes.trees import Tree, read_trees
-from bertjax.lab.probes.vectors import Sentences, decayed, encoded, with_fresh_layers, word_vectors
+from bertjax.lab.probes.vectors import Sentences, decayed, encoded, with_random_layers, word_vectors
 from bertjax.runs.source import open_model
 
 TRAIN, DEV, TEST = "train", "dev", "test"
@@ -92,9 +92,9 @@ def run(
                 made = {s: decayed(trees[s], x[layers.index(0)]) for s, x in found.items()}
                 result["decayed embeddings"], _ = _probed(trees, made, rank)
                 _print_row("decayed embeddings", result["decayed embeddings"])
-            fresh = _extractor(with_fresh_layers(given, seed=0), (depth,))
-            other = _vectors(sentences, fresh, Path(folder) / "fresh")
-            result["fresh layers"], _ = _probed(trees, _layer(other, 0), rank)
+            initial = _extractor(with_random_layers(given, seed=0), (depth,))
+            other = _vectors(sentences, initial, Path(folder) / "fresh")
+            result["random layers"], _ = _probed(trees, _layer(other, 0), rank)
     print(f"\n{'':24}" + "".join(f"{name:>9}" for name in _COLUMNS))
     for name, scores in result.items():
         _print_row(name, scores)

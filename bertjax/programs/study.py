@@ -1,4 +1,4 @@
-"""Runs a study: all runs behind a table, each as its own process; then writes the table."""
+"""Runs a study: all runs after a table, each as its own process; then writes the table."""
 
 import functools
 import json
@@ -60,7 +60,7 @@ def run(
     Args:
       scale: a name of `bertjax.lab.studies.scales.SCALES`.
       only: keys of columns; all if it is empty.
-      door: the program that runs one stage: launch/study.py.
+      program: the program that runs one stage: launch/study.py.
 
     Returns:
       0 when all is done, 1 when a stage has failed, `EXIT_STOPPED` when a signal stopped it.
@@ -163,16 +163,18 @@ def _check_plan(study: Study, name: str, folder: Path) -> None:
     """Raises InputError if the folder has another study of this name, or another such stage."""
     stages = json.loads(json.dumps(study.plain()["stages"]))  # as they are in the file
     for path in sorted(folder.glob(f"*{PLAN}")):
-        begun = read_json(path, record(rows=list[str], stages=dict), cure="restore it from a copy")
-        if path.name == f"{name}{PLAN}" and begun["rows"] != study.plain()["rows"]:
+        started = read_json(
+            path, record(rows=list[str], stages=dict), hint="restore it from a copy"
+        )
+        if path.name == f"{name}{PLAN}" and started["rows"] != study.plain()["rows"]:
             raise InputError(
-                f"{path}: the study was begun with the rows {', '.join(begun['rows'])}, and now "
+                f"{path}: the study began with the rows {', '.join(started['rows'])}, and now "
                 f"has {', '.join(study.plain()['rows'])}: choose another --workdir"
             )
         for stage, plain in stages.items():
-            if stage in begun["stages"] and begun["stages"][stage] != plain:
+            if stage in started["stages"] and started["stages"][stage] != plain:
                 raise InputError(
-                    f"{path}: the stage {stage} was begun with other settings (another --scale?): "
+                    f"{path}: the stage {stage} began with other settings (another --scale?): "
                     "choose another --workdir, or another name for the stage"
                 )
 

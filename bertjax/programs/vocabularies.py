@@ -185,7 +185,7 @@ def _extension_request(
         raise InputError(f"--extend_vocabulary={number}: a number of pieces, from 0.")
     if given is None:
         raise InputError(
-            f"--extend_vocabulary={number}: the new pieces come behind those of a given "
+            f"--extend_vocabulary={number}: the new pieces come after those of a given "
             "vocabulary: give --vocabulary=hf:FOLDER, or a file."
         )
     check_extensible(given, f"--vocabulary={path}")

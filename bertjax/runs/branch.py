@@ -1,7 +1,7 @@
 """A branch: a run that goes on from another run's checkpoint, with a rate that falls.
 
 The other run keeps its rate constant (the schedule "wsd"), and is only read. The new run does what
-the other would have done, had its decay begun there: parameters, moments, batches and dropout are
+the other would have done, had its decay started there: parameters, moments, batches and dropout are
 the same.
 """
 
@@ -27,53 +27,54 @@ from bertjax.training.state import TrainState
 
 
 def branch_config(recipe: Recipe, workdir: str) -> dict[str, Any]:
-    """`recipe.plain` with the step in `decay_from`: the whole config of a branch in `workdir`.
+    """`recipe.config_dict` with the step in `decay_from`: the whole config of a branch in
+    `workdir`.
 
     The run ends where the rate has fallen to 0, and the shares of its phases leave every step in
-    the phase that it was in. Once begun, it keeps the checkpoint that it has begun with, and no
+    the phase that it was in. Once started, it keeps the checkpoint that it has started with, and no
     longer needs the other run. Raises InputError if the rate is not constant there.
     """
     run, step = source_of(recipe.decay_from)
-    begun = recorded_config(workdir)
-    begun_from, begun_at = source_of(str(begun.get("decay_from", "")))
-    if begun_from == run and step in (None, begun_at):
-        Recipe.from_config(begun)  # raises for a damaged one
-        return _with_steps_of(begun, _with_sizes_of(begun, recipe.plain))
+    started = recorded_config(workdir)
+    started_from, started_at = source_of(str(started.get("decay_from", "")))
+    if started_from == run and step in (None, started_at):
+        Recipe.from_config(started)  # raises for a damaged one
+        return _with_steps_of(started, _with_sizes_of(started, recipe.config_dict))
 
     config = read_config(run)
     if is_of_tasks(config):
         raise InputError(f"config.decay_from={run}: a run of fine-tuning: name one of pre-training")
     theirs = Recipe.from_config(config)
-    plain = _with_sizes_of(config, recipe.plain)
+    config_dict = _with_sizes_of(config, recipe.config_dict)
     free = (*free_keys(Recipe), "decay_from", "decay_steps")
-    if difference := config_difference(config, plain, free, Recipe.from_config):
+    if difference := config_difference(config, config_dict, free, Recipe.from_config):
         raise InputError(
             f"config.decay_from={run}: that run has another config: {difference}: give the config "
-            "it was begun with, and change only config.decay_from and config.optimizer.decay_steps"
+            "it began with, and change only config.decay_from and config.optimizer.decay_steps"
         )
     step = _checked_step(theirs, run, step)
     total_steps = step + recipe.optimizer.decay_steps
     steps = dict(decay_from=f"{run}@{step}", total_steps=total_steps)
     for key, length in zip(phase_keys(config), _lengths(theirs, step, total_steps), strict=True):
         steps[key] = {"share": length / total_steps}
-    return _with_steps_of(steps, plain)
+    return _with_steps_of(steps, config_dict)
 
 
-def _with_sizes_of(other: Mapping[str, Any], plain: Mapping[str, Any]) -> dict[str, Any]:
+def _with_sizes_of(other: Mapping[str, Any], config_dict: Mapping[str, Any]) -> dict[str, Any]:
     """A config with the model of another, if both began with weights, whose sizes it has."""
-    given = plain.get("init_from")
+    given = config_dict.get("init_from")
     same = given and given == other.get("init_from")
-    return {**plain, "model": other["model"]} if same else {**plain}
+    return {**config_dict, "model": other["model"]} if same else {**config_dict}
 
 
-def _with_steps_of(other: Mapping[str, Any], plain: Mapping[str, Any]) -> dict[str, Any]:
+def _with_steps_of(other: Mapping[str, Any], config_dict: Mapping[str, Any]) -> dict[str, Any]:
     """A config with `decay_from`, the steps and the shares of phases of another."""
     shares = {
-        key: {**plain[key], "share": other[key]["share"]}
-        for key in phase_keys(plain)
+        key: {**config_dict[key], "share": other[key]["share"]}
+        for key in phase_keys(config_dict)
         if key in other
     }
-    return {**plain, **shares, **{key: other[key] for key in ("decay_from", "total_steps")}}
+    return {**config_dict, **shares, **{key: other[key] for key in ("decay_from", "total_steps")}}
 
 
 def _checked_step(theirs: Recipe, run: str, step: int | None) -> int:

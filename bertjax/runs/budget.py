@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from bertjax.training.loop import Course, Phase, Trainer
+from bertjax.training.loop import Phase, RunPlan, Trainer
 from bertjax.training.pace import pace_of
 
 _SECONDS = {"min": 60.0, "h": 3600.0}
@@ -39,7 +39,7 @@ class Budget(NamedTuple):
         """The time; None for tokens and operations."""
         return self.amount * _SECONDS[self.unit] if self.unit in _SECONDS else None
 
-    def updates(self, trainer: Trainer, course: Course) -> int:
+    def updates(self, trainer: Trainer, plan: RunPlan) -> int:
         """The most updates that it allows, if each phase keeps its share of them.
 
         Of time, only that of the updates counts, not compilation, evaluations and checkpoints. It
@@ -50,9 +50,9 @@ class Budget(NamedTuple):
         """
         amount, unit = (self.seconds, "s") if self.seconds else (self.amount, self.unit)
         cost = 0.0
-        for phase in course.phases:
-            share = (phase.last_step - phase.first_step) / course.last_step
-            cost += share * self._cost(trainer, phase, course)
+        for phase in plan.phases:
+            share = (phase.last_step - phase.first_step) / plan.last_step
+            cost += share * self._cost(trainer, phase, plan)
         updates = int(min(amount / cost, _MOST_UPDATES))
         if unit == "s" and jax.process_count() > 1:
             updates = int(multihost_utils.broadcast_one_to_all(np.int32(updates)))
@@ -65,8 +65,8 @@ class Budget(NamedTuple):
             )
         return updates
 
-    def _cost(self, trainer: Trainer, phase: Phase, course: Course) -> float:
+    def _cost(self, trainer: Trainer, phase: Phase, plan: RunPlan) -> float:
         """The cost of an update of a phase: seconds, tokens or operations."""
         if self.seconds:
-            return pace_of(trainer, phase, course.schedule(phase.first_step), course.seed).seconds
+            return pace_of(trainer, phase, plan.schedule(phase.first_step), plan.seed).seconds
         return phase.tokens if self.unit == TOKENS else phase.flops

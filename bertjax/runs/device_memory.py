@@ -3,7 +3,7 @@
 from bertjax.base.errors import InputError
 from bertjax.base.files import size_in_words
 from bertjax.training.compilation import BEGINS, watched
-from bertjax.training.loop import Course, Trainer
+from bertjax.training.loop import RunPlan, Trainer
 from bertjax.training.memory import device_memory, less_memory, what_helps
 from bertjax.training.sharding.hosts import say
 from bertjax.training.state import TrainState
@@ -11,7 +11,7 @@ from bertjax.training.state import TrainState
 REMAT = "set --config.model.remat=layer"
 
 
-def compile_phases(trainer: Trainer, course: Course, state: TrainState) -> None:
+def compile_phases(trainer: Trainer, plan: RunPlan, state: TrainState) -> None:
     """Compiles the update of each phase that is left, and prints what it needs of a device.
 
     `Trainer.train` uses what is compiled here. Nothing is done where a device does not say how much
@@ -23,21 +23,21 @@ def compile_phases(trainer: Trainer, course: Course, state: TrainState) -> None:
     if limit is None:
         return
     step = int(state.step)
-    for phase in course.phases:
+    for phase in plan.phases:
         if step >= phase.last_step:
             continue
         say(f"{phase.name}: {BEGINS}")
         more, key = phase.accumulate * 2, phase.name.replace(" ", "_")
-        cures = [f"set --config.{key}.accumulate={more} (then {2 * more}, and so on)", REMAT]
+        hints = [f"set --config.{key}.accumulate={more} (then {2 * more}, and so on)", REMAT]
         if mesh.size > 1:
-            cures += ["set --config.layout=zero1, or fsdp"]
-        with watched() as said, less_memory(*cures):
-            needs = trainer.needs(state, course, phase)
+            hints += ["set --config.layout=zero1, or fsdp"]
+        with watched() as said, less_memory(*hints):
+            needs = trainer.needs(state, plan, phase)
         needed, has = size_in_words(sum(needs)), f"{size_in_words(limit)} that JAX may use of"
         if sum(needs) > limit:
             raise InputError(
                 f"{phase.name}: a step needs {needed}, more than the {has} {device.device_kind}: "
-                + what_helps(*cures)
+                + what_helps(*hints)
             )
         arguments, temporaries = map(size_in_words, needs)
         say(

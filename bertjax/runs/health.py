@@ -1,4 +1,4 @@
-"""The verdict on a run, and the file with what the verdict needs besides the lines of metrics."""
+"""The health of a run, and the file with what it needs besides the lines of metrics."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,8 +12,8 @@ from bertjax.data.corpus.store import TokenStore
 from bertjax.runs.recipe import Recipe
 from bertjax.runs.run_folder import read_config
 from bertjax.text.tokenizer import Tokenizer
-from bertjax.training.journal import read_metrics
-from bertjax.training.verdict import DIVERGING, Health, PhaseSteps, Verdict
+from bertjax.training.health import DIVERGING, HealthRules, HealthStatus, PhaseSteps
+from bertjax.training.metrics_log import read_metrics
 
 HEALTH_FILE = "health.json"
 
@@ -23,7 +23,7 @@ _KIND = optional(unigram_baseline=float, languages=dict[str, float], diverged=st
 
 
 def unigram_baselines(recipe: Recipe, tokenizer: Tokenizer, train: TokenStore) -> Baselines:
-    """The headline (nats) of the best guess that reads no context; None if it is not known.
+    """The main metric (nats) of the best guess that reads no context; None if it is not known.
 
     "" -> that of the whole text; if it has several languages, each -> that of its text.
     """
@@ -40,15 +40,15 @@ def unigram_baselines(recipe: Recipe, tokenizer: Tokenizer, train: TokenStore) -
     return {_WHOLE: of(train)} | {each: of(train.of_language(each)) for each in train.languages}
 
 
-def health_of(recipe: Recipe, baselines: Baselines) -> Health:
+def health_of(recipe: Recipe, baselines: Baselines) -> HealthRules:
     """The rules for a run."""
     stages = tuple(PhaseSteps(steps.stop, phase.batch_tokens) for _, phase, steps in recipe.steps())
     languages = {name: each for name, each in baselines.items() if name and each is not None}
     whole = baselines.get(_WHOLE)
-    return Health(recipe.objective, stages, recipe.optimizer.warmup_steps, whole, languages)
+    return HealthRules(recipe.objective, stages, recipe.optimizer.warmup_steps, whole, languages)
 
 
-def write_health(run: Path, health: Health, diverged: str = "") -> None:
+def write_health(run: Path, health: HealthRules, diverged: str = "") -> None:
     """Writes HEALTH_FILE; with the error that ended the run, if its loss became infinite or nan."""
     content = {
         "unigram_baseline": health.unigram_baseline,
@@ -62,24 +62,24 @@ class RunHealth(NamedTuple):
     """The health of a run besides its metrics; `diverged`: the error that ended it, or ""."""
 
     recipe: Recipe
-    health: Health
+    health: HealthRules
     diverged: str
 
-    def verdict(self, rows: Sequence[Mapping[str, Any]]) -> Verdict:
-        """The verdict after the lines of its metrics.jsonl."""
-        return Verdict(DIVERGING, self.diverged) if self.diverged else self.health.verdict(rows)
+    def status(self, rows: Sequence[Mapping[str, Any]]) -> HealthStatus:
+        """The health after the lines of its metrics.jsonl."""
+        return HealthStatus(DIVERGING, self.diverged) if self.diverged else self.health.status(rows)
 
 
 def health_of_run(run: str | Path) -> RunHealth:
     """Reads config.json and HEALTH_FILE of a run."""
     path = checked_path(run) / HEALTH_FILE
-    cure = "remove it: the run writes it again when it goes on"
-    about = read_json(path, _KIND, cure=cure) if path.exists() else {}
+    hint = "remove it: the run writes it again when it goes on"
+    about = read_json(path, _KIND, hint=hint) if path.exists() else {}
     recipe = Recipe.from_config(read_config(run))
     baselines = {_WHOLE: about.get("unigram_baseline")} | (about.get("languages") or {})
     return RunHealth(recipe, health_of(recipe, baselines), about.get("diverged") or "")
 
 
-def verdict_of_run(run: str | Path) -> Verdict:
-    """The verdict on a run by its folder; raises InputError if that is no run, or is damaged."""
-    return health_of_run(run).verdict(read_metrics(run))
+def health_status_of_run(run: str | Path) -> HealthStatus:
+    """The health of a run by its folder; raises InputError if that is no run, or is damaged."""
+    return health_of_run(run).status(read_metrics(run))

@@ -8,7 +8,7 @@ import jax
 
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.encoders.spec import TransformerSpec
-from bertjax.runs.read import Config, plain_config
+from bertjax.runs.read import Config, config_dict_of
 from bertjax.runs.run_folder import recorded_config
 from bertjax.training.hardware import AUTO, dtype_in_words, resolved
 from bertjax.training.sharding.placement import Placement
@@ -19,15 +19,15 @@ def with_compute_dtype(
 ) -> dict[str, Any]:
     """A config in plain form, whose `model.compute_dtype` is a dtype where it was "auto".
 
-    A run that has begun keeps its dtype, also on another device.
+    A run that has started keeps its dtype, also on another device.
     """
-    plain = plain_config(config)
-    model = plain.get("model")
+    config_dict = config_dict_of(config)
+    model = config_dict.get("model")
     if not isinstance(model, Mapping) or model.get("compute_dtype") != AUTO:
-        return plain
-    begun = recorded_config(run).get("model", {}) if run else {}
-    dtype = begun.get("compute_dtype") or resolved(AUTO, device or jax.devices()[0])
-    return plain | {"model": {**model, "compute_dtype": dtype}}
+        return config_dict
+    started = recorded_config(run).get("model", {}) if run else {}
+    dtype = started.get("compute_dtype") or resolved(AUTO, device or jax.devices()[0])
+    return config_dict | {"model": {**model, "compute_dtype": dtype}}
 
 
 def how_computed(spec: EncoderSpec, lengths: Iterable[int], placement: Placement) -> str:

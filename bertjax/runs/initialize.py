@@ -1,4 +1,4 @@
-"""Training that starts from given weights."""
+"""Training that starts from pretrained weights."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -15,11 +15,11 @@ from bertjax.base.factors import FACTORS
 from bertjax.interop.derived import as_family
 from bertjax.interop.pretrained import LowRank, Pretrained
 from bertjax.interop.vocabulary_change import with_vocabulary
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.models.encoders.computation import determined
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.encoders.registry import ENCODERS
-from bertjax.models.encoders.storage import from_plain, tables_of_pieces, to_plain
+from bertjax.models.encoders.storage import from_canonical, tables_of_pieces, to_canonical
 from bertjax.models.heads.tasks import BILSTM, OUTPUT_LAYERS
 from bertjax.runs.read import about_config
 from bertjax.runs.recipe import Recipe, phase_keys
@@ -36,19 +36,19 @@ def with_weights(recipe: Recipe, given: Mapping[str, Pretrained]) -> dict[str, A
 
     The main part decides the sizes in config.model, and others settings of the objective.
     """
-    plain, settings = dict(recipe.plain), dict[str, Any]()
+    config_dict, settings = dict(recipe.config_dict), dict[str, Any]()
     if main := given.get(recipe.objective.exported):
-        plain["model"] = with_sizes_of(main, plain["model"])
+        config_dict["model"] = with_sizes_of(main, config_dict["model"])
     for part, each in given.items():
         with about_config(f"init_from.{part}"):
             settings |= recipe.objective.settings_of(part, each.spec)
     if settings:
-        objective = plain.get("objective", recipe.objective.name)
-        plain["objective"] = _section(objective) | settings
-        for key in phase_keys(plain):
-            if own := plain[key].get("objective"):
-                plain[key] = {**plain[key], "objective": _section(own) | settings}
-    return plain
+        objective = config_dict.get("objective", recipe.objective.name)
+        config_dict["objective"] = _section(objective) | settings
+        for key in phase_keys(config_dict):
+            if own := config_dict[key].get("objective"):
+                config_dict[key] = {**config_dict[key], "objective": _section(own) | settings}
+    return config_dict
 
 
 def _section(objective: str | Mapping[str, Any]) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def predicting(given: Pretrained, tokenizer: Tokenizer, spec: EncoderSpec) -> Pr
     encoder = given.spec.encoder
     return dataclasses.replace(
         given,
-        kind=kinds.ENCODER,
+        head_type=head_types.ENCODER,
         spec=dataclasses.replace(given.spec, vocab_size=spec.vocab_size),
         params={encoder: given.params[encoder]},
     )
@@ -118,7 +118,7 @@ def open_sources(
     tokenizer: Tokenizer | None,
     open_model: Callable[[str], Pretrained],
     *,
-    begun: bool,
+    started: bool,
 ) -> dict[str, Pretrained]:
     """The weights that `config.init_from` names, by part of the model.
 
@@ -127,7 +127,7 @@ def open_sources(
     Args:
       tokenizer: the corpus's, which they get (`in_vocabulary`); None: they keep their own.
       open_model: that of `bertjax.runs.source`, which itself may open a run with sources.
-      begun: whether the run goes on, and so needs only weights that are not trained.
+      started: whether the run goes on, and so needs only weights that are not trained.
     """
     parts = recipe.objective.model(recipe.spec(vocab_size=1)).parts
     subset = recipe.adapter, recipe.frozen
@@ -142,7 +142,7 @@ def open_sources(
                     f"config.init_from.{part}: its {path} are those of {owner}, which would begin "
                     f"anew: give the weights of {owner}, too"
                 )
-        if not begun or parts[part].frozen or trains_part(*subset):
+        if not started or parts[part].frozen or trains_part(*subset):
             given[part] = open_model(source)
             if not ENCODERS[recipe.model["encoder"]].reads_characters:
                 given[part].check_reads_pieces()
@@ -177,10 +177,10 @@ def low_rank(
     if not (adapters := model.parts[part].adapters):
         return None
     whole = merged(model.params_of(params, part), model.factors_of(params, part))
-    plain = flatten_dict(to_plain(whole, model.parts[part].module.spec))
-    factors = {path: leaf for path, leaf in plain.items() if path[-1] in FACTORS}
+    config_dict = flatten_dict(to_canonical(whole, model.parts[part].module.spec))
+    factors = {path: leaf for path, leaf in config_dict.items() if path[-1] in FACTORS}
     (given,) = learned_branches({part: source}).values()
-    anew = tuple(dict.fromkeys(path[0] for path in plain if path[0] not in given))
+    anew = tuple(dict.fromkeys(path[0] for path in config_dict if path[0] not in given))
     _, rank, scale = adapters[0]
     return LowRank(base.origin, base.identity, rank, scale, unflatten_dict(factors), anew)
 
@@ -208,8 +208,8 @@ def frozen_params(
                 f"config.frozen: {absent}, which begins anew and would never be learned: leave it "
                 "out of the patterns, or take other weights"
             )
-    fresh = jax.jit(lambda key: nn.unbox(init(key)), out_shardings=shardings)
-    params, identities = fresh(jax.random.key(seed)), {}
+    initial = jax.jit(lambda key: nn.unbox(init(key)), out_shardings=shardings)
+    params, identities = initial(jax.random.key(seed)), {}
     for part in parts:
         name = f"frozen {part}".rstrip()
         identities[name] = f"seed {seed}"
@@ -228,7 +228,7 @@ def load_into(
       params: the parameters of all parts of the model; they have the shardings of the result.
         Those of a part to which this one adds its own must be loaded already.
     """
-    stored = flatten_dict(from_plain(dict(given.params), model.parts[part].module.spec))
+    stored = flatten_dict(from_canonical(dict(given.params), model.parts[part].module.spec))
     branches = {path[0] for path in stored}
 
     def put(path: tuple[str, ...], old: jax.Array) -> jax.Array:
@@ -241,8 +241,8 @@ def load_into(
             )
         return jax.make_array_from_callback(old.shape, old.sharding, lambda index: new[index])
 
-    fresh = flatten_dict(params[part] if part else params)
-    flat = {path: put(path, leaf) for path, leaf in fresh.items()}
+    initial = flatten_dict(params[part] if part else params)
+    flat = {path: put(path, leaf) for path, leaf in initial.items()}
     for path, owner in model.parts[part].added.items():
         for keys, base in parameters_at(path, params[owner]).items():
             minus = jax.jit(jnp.subtract, out_shardings=flat[keys].sharding)

@@ -44,13 +44,13 @@ from bertjax.runs.run_folder import (
 from bertjax.runs.source import open_model
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.checkpoint import newest_metadata, saved_steps
-from bertjax.training.journal import copy_lines
-from bertjax.training.loop import Course, Trainer, Window
+from bertjax.training.health import HealthRules
+from bertjax.training.loop import RunPlan, Trainer, Window
+from bertjax.training.metrics_log import copy_lines
 from bertjax.training.model import Params, merged
 from bertjax.training.sharding.hosts import host_index
 from bertjax.training.state import TrainState
 from bertjax.training.trackers import check_tracker
-from bertjax.training.verdict import Health
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Job:
     tokenizer: Tokenizer
     spec: EncoderSpec
     text: TokenStore
-    course: Course
+    plan: RunPlan
     trainer: Trainer
     given: Mapping[str, Pretrained]
 
@@ -79,12 +79,12 @@ class Job:
         recipe, tokenizer, given = _recipe_and_weights(config, workdir)
         check_tracker(recipe.tracker)
         folder = checked_path(workdir, write=True)
-        check_same_config(folder, recipe.plain, free_keys(Recipe), Recipe.from_config)
+        check_same_config(folder, recipe.config_dict, free_keys(Recipe), Recipe.from_config)
         identity = tokenizer.identity
         if (folder / "config.json").exists() and Tokenizer.open(folder).identity != identity:
             raise InputError(
                 f"{folder} holds a run with another vocabulary than {recipe.corpus[0]}: choose "
-                "another --workdir, or the corpus it was begun with"
+                "another --workdir, or the corpus it was started with"
             )
         alpha = recipe.language_alpha
         open_store = partial(TokenStore.open, alpha=alpha, tokenizer_identity=identity)
@@ -109,56 +109,56 @@ class Job:
         model, placement = experiment.model, experiment.placement
         frozen, identities = frozen_params(model, placement, given, recipe.seed)
         trainer = Trainer(dataclasses.replace(experiment, frozen=frozen))
-        course = Course(
+        plan = RunPlan(
             phases=make_phases(recipe, spec, tokenizer, train, held_out, own, given),
             schedule=recipe.schedule(),
             seed=recipe.seed,
             intervals=recipe.intervals,
-            metadata={"data": data | identities, "config": recipe.plain},
+            metadata={"data": data | identities, "config": recipe.config_dict},
         )
-        trainer.check(course.phases)
-        return cls(recipe, folder, tokenizer, spec, train, course, trainer, given)
+        trainer.check(plan.phases)
+        return cls(recipe, folder, tokenizer, spec, train, plan, trainer, given)
 
     def within_budget(self) -> "Job":
-        """The job with the steps that `config.budget` allows, if it has one and is not begun."""
+        """The job with the steps that `config.budget` allows, if it has one and is not started."""
         recipe = self.recipe
-        if not recipe.budget or _begun_within(self.folder, recipe):
+        if not recipe.budget or _started_within(self.folder, recipe):
             return self
         with about_config():
-            updates = Budget.of(recipe.budget).updates(self.trainer, self.course)
+            updates = Budget.of(recipe.budget).updates(self.trainer, self.plan)
         recipe = recipe.with_steps(updates)
         phases = [
             dataclasses.replace(phase, first_step=steps.start, last_step=steps.stop)
-            for phase, (*_, steps) in zip(self.course.phases, recipe.steps(), strict=True)
+            for phase, (*_, steps) in zip(self.plan.phases, recipe.steps(), strict=True)
         ]
-        metadata = {**self.course.metadata, "config": recipe.plain}
-        course = dataclasses.replace(
-            self.course, phases=phases, schedule=recipe.schedule(), metadata=metadata
+        metadata = {**self.plan.metadata, "config": recipe.config_dict}
+        plan = dataclasses.replace(
+            self.plan, phases=phases, schedule=recipe.schedule(), metadata=metadata
         )
-        return dataclasses.replace(self, recipe=recipe, course=course)
+        return dataclasses.replace(self, recipe=recipe, plan=plan)
 
     @property
     def facts(self) -> dict[str, Any]:
         """What must be the same on all hosts."""
         given = {part: each.identity for part, each in self.given.items()}
-        data = self.course.metadata["data"]
+        data = self.plan.metadata["data"]
         content = {"vocabulary": self.tokenizer.identity, "weights to start from": given}
         content |= {f"corpus ({split})": found for split, found in data.items()}
-        return facts_of(self.recipe.plain, self.folder, content)
+        return facts_of(self.recipe.config_dict, self.folder, content)
 
-    def run(self, health: Health | None) -> Run:
-        """The run, on this host; `health` gives verdicts on its metrics on the first host."""
+    def run(self, health: HealthRules | None) -> Run:
+        """The run, on this host; `health` judges its metrics, on the first host."""
         recipe = self.recipe
         return Run(
             trainer=self.trainer,
-            course=self.course,
+            plan=self.plan,
             folder=self.folder,
             begin=self.begin,
-            config=recipe.plain,
+            config=recipe.config_dict,
             tracker=recipe.tracker,
             keep=recipe.keep_checkpoints,
             keep_every=recipe.keep_checkpoint_every,
-            ready=partial(compile_phases, self.trainer, self.course),
+            ready=partial(compile_phases, self.trainer, self.plan),
             write=partial(self._write, health),
             health=health,
         )
@@ -178,12 +178,12 @@ class Job:
             raise
         return int(state.step)
 
-    def _write(self, health: Health | None, state: TrainState) -> None:
+    def _write(self, health: HealthRules | None, state: TrainState) -> None:
         """Writes what a run has besides checkpoints and metrics."""
         self.tokenizer.save(self.folder)
         if health:
             write_health(self.folder, health)
-        write_json(self.folder / "config.json", self.recipe.plain)  # last: it makes it a run
+        write_json(self.folder / "config.json", self.recipe.config_dict)  # last: it makes it a run
         if self.recipe.decay_from and not saved_steps(checkpoints_folder(self.folder)):
             copy_lines(source_of(self.recipe.decay_from)[0], self.folder, int(state.step))
 
@@ -191,8 +191,8 @@ class Job:
         """The state to begin with, and its window."""
         trainer, recipe = self.trainer, self.recipe
         if recipe.decay_from:
-            return branch_state(recipe.decay_from, trainer, self.course.metadata["data"])
-        state = trainer.experiment.fresh_state(recipe.seed)
+            return branch_state(recipe.decay_from, trainer, self.plan.metadata["data"])
+        state = trainer.experiment.initial_state(recipe.seed)
         model = trainer.experiment.model
         for part in model.parts:  # in this order, because some add to those before them
             if part in self.given and model.parts[part].frozen is not True:
@@ -215,7 +215,7 @@ class Job:
             if here.frozen is not True:
                 own = jax.eval_shape(partial(self._own, part), params, experiment.abstract_frozen)
                 lines += [f"  not trained on: {name}" for name in given.params if name not in own]
-                lines += [f"  fresh: {name}" for name in own if name not in given.params]
+                lines += [f"  random: {name}" for name in own if name not in given.params]
         lengths = [phase.length for _, phase, _ in recipe.steps()]
         lines += [
             f"{parameters:,} parameters ({spec.num_hidden_layers} layers of {spec.hidden_size}), "
@@ -233,7 +233,7 @@ def _recipe_and_weights(
 ) -> tuple[Recipe, Tokenizer, dict[str, Pretrained]]:
     """The recipe, the corpus's tokenizer, and the weights that a new run starts from."""
     recipe = Recipe.from_config(config)
-    if steps := _begun_within(workdir, recipe):
+    if steps := _started_within(workdir, recipe):
         recipe = recipe.with_steps(steps)
     for part in recipe.objective.needed:
         if part not in recipe.sources:
@@ -243,28 +243,28 @@ def _recipe_and_weights(
             )
     check_given("config.corpus", recipe.corpus, "set --config.corpus=DIR, prepared beforehand")
     tokenizer = open_tokenizer(recipe.corpus[0])
-    # Once begun, a run has the sizes in its config and the weights in its checkpoints.
-    begun = None if recipe.decay_from or not recipe.sources else _begun(workdir, recipe)
-    given = open_sources(recipe, tokenizer, open_model, begun=bool(recipe.decay_from or begun))
-    plain = with_weights(recipe, given)
+    # Once started, a run has the sizes in its config and the weights in its checkpoints.
+    started = None if recipe.decay_from or not recipe.sources else _started(workdir, recipe)
+    given = open_sources(recipe, tokenizer, open_model, started=bool(recipe.decay_from or started))
+    config_dict = with_weights(recipe, given)
     if recipe.decay_from:
-        plain = branch_config(dataclasses.replace(recipe, plain=plain), workdir)
-    elif begun:
-        plain["model"] = begun["model"]
-    if plain != recipe.plain:
-        recipe = Recipe.from_config(plain)
+        config_dict = branch_config(dataclasses.replace(recipe, config_dict=config_dict), workdir)
+    elif started:
+        config_dict["model"] = started["model"]
+    if config_dict != recipe.config_dict:
+        recipe = Recipe.from_config(config_dict)
     return recipe, tokenizer, given
 
 
-def _begun_within(folder: str | Path, recipe: Recipe) -> int | None:
-    """The steps of a run that has begun in a folder with the recipe's budget; or None."""
-    begun = recorded_config(folder) if recipe.budget else {}
-    return begun["total_steps"] if begun.get("budget") == recipe.budget else None
+def _started_within(folder: str | Path, recipe: Recipe) -> int | None:
+    """The steps of a run that has started in a folder with the recipe's budget; or None."""
+    started = recorded_config(folder) if recipe.budget else {}
+    return started["total_steps"] if started.get("budget") == recipe.budget else None
 
 
-def _begun(workdir: str, recipe: Recipe) -> dict[str, Any] | None:
+def _started(workdir: str, recipe: Recipe) -> dict[str, Any] | None:
     """The config of a run from the same weights that has a checkpoint in `workdir`; or None."""
     if not newest_metadata(checkpoints_folder(workdir)):
         return None
     config = read_config(workdir)
-    return config if config.get("init_from") == recipe.plain.get("init_from") else None
+    return config if config.get("init_from") == recipe.config_dict.get("init_from") else None

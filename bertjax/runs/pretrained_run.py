@@ -9,9 +9,9 @@ from flax import linen as nn
 
 from bertjax.base.errors import InputError
 from bertjax.interop.pretrained import Pretrained
-from bertjax.models.encoders.computation import plain
+from bertjax.models.encoders.computation import canonical
 from bertjax.models.encoders.registry import family_of
-from bertjax.models.encoders.storage import to_plain
+from bertjax.models.encoders.storage import to_canonical
 from bertjax.objectives.objective import PretrainingObjective
 from bertjax.runs.assembly import run_model
 from bertjax.runs.initialize import frozen_params, low_rank, open_sources
@@ -22,7 +22,7 @@ from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.checkpoint import saved_steps
 from bertjax.training.model import Model, Params, merged
 from bertjax.training.sharding.placement import Placement, data_parallel
-from bertjax.training.state import Average, placed
+from bertjax.training.state import Average, sharded
 from bertjax.training.subset import trains_part
 
 
@@ -63,7 +63,7 @@ class LoadedRun:
         if part and part not in objective.others:
             names = ", ".join(objective.others) or "none: leave it out"
             raise InputError(f"--part={part}: the parts of {self.name} to choose from are: {names}")
-        if not objective.kind:
+        if not objective.head_type:
             raise InputError(
                 f"{self.name}: a run with config.objective={objective.name!r}, whose model is for "
                 "launch/pretrain.py and launch/evaluate.py alone"
@@ -74,9 +74,9 @@ class LoadedRun:
         characters = family_of(module.spec).reads_characters
         return Pretrained(
             origin=self.name,
-            kind=objective.others[part] if part else objective.kind,
-            spec=plain(module.spec),
-            params=to_plain(params, module.spec),
+            head_type=objective.others[part] if part else objective.head_type,
+            spec=canonical(module.spec),
+            params=to_canonical(params, module.spec),
             tokenizer=Characters(self.tokenizer.identity) if characters else self.tokenizer,
             adapter=low_rank(self.model, self.params, source, source, name) if source else None,
         )
@@ -102,9 +102,9 @@ class PretrainedRun:
         devices = jax.devices()[: math.gcd(jax.device_count(), recipe.eval_batch_size)]
         placement = data_parallel(devices)
         partly = trains_part(recipe.adapter, recipe.frozen)
-        given = open_sources(recipe, tokenizer, self.open_model, begun=True) if partly else {}
+        given = open_sources(recipe, tokenizer, self.open_model, started=True) if partly else {}
         model = run_model(recipe, recipe.objective, spec, given)
-        params = placed(jax.eval_shape(model.init, jax.random.key(0)), placement)
+        params = sharded(jax.eval_shape(model.init, jax.random.key(0)), placement)
         part = {"average": Average(params, recipe.ema)} if recipe.ema else {"params": params}
         restored = None
         if checkpoints_folder(run).is_dir():
@@ -131,22 +131,22 @@ class PretrainedRun:
             *(metadata["step"], metadata["data"], given),
         )
 
-    def weights(self, kind: str = "", part: str = "") -> Pretrained:
+    def weights(self, head_type: str = "", part: str = "") -> Pretrained:
         """Reads a part of the model by its name, or the part of an encoder of one of `kinds`.
 
         With neither, or if no part is of that kind, it is the part that all programs open.
         """
         loaded = self.load()
-        others = loaded.objective.others.items() if kind else ()
-        return loaded.weights(next((name for name, its in others if its == kind), part))
+        others = loaded.objective.others.items() if head_type else ()
+        return loaded.weights(next((name for name, its in others if its == head_type), part))
 
 
 def check_weights(
-    now: Mapping[str, str], begun: Mapping[str, str], name: str, recipe: Recipe
+    now: Mapping[str, str], started: Mapping[str, str], name: str, recipe: Recipe
 ) -> None:
     """Raises InputError if weights that are not trained have other identities than in a run."""
-    if not now.items() <= begun.items():
+    if not now.items() <= started.items():
         raise InputError(
             f"{name}: config.init_from={recipe.init_from} has other weights now than the run was "
-            "begun with: give it those"
+            "started with: give it those"
         )

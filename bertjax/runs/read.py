@@ -40,17 +40,17 @@ class OneOf:
       kinds: the name -> the class.
       alone: whether the name alone stands for its section.
       later: whether the section stays a mapping, and is read when more is known.
-      cure: what to do about an unknown key; {name} is the class's name.
+      hint: what to do about an unknown key; {name} is the class's name.
     """
 
     key: str
-    kinds: Mapping[str, type]
+    types: Mapping[str, type]
     alone: bool = False
     later: bool = False
-    cure: str = ""
+    hint: str = ""
 
 
-def plain_config(config: Config) -> dict[str, Any]:
+def config_dict_of(config: Config) -> dict[str, Any]:
     """A config as config.json holds it: nested dicts, and lists for tuples.
 
     Raises InputError for what is no config, or holds what JSON cannot.
@@ -60,11 +60,13 @@ def plain_config(config: Config) -> dict[str, Any]:
             f"--config: get_config returned {config!r:.80}: it must return an "
             "ml_collections.ConfigDict, as the files in configs/ do"
         )
-    plain = config.to_dict() if isinstance(config, ml_collections.ConfigDict) else dict(config)
+    config_dict = (
+        config.to_dict() if isinstance(config, ml_collections.ConfigDict) else dict(config)
+    )
     try:
-        return json.loads(json.dumps(plain, default=_unwrapped))
+        return json.loads(json.dumps(config_dict, default=_unwrapped))
     except ValueError:  # a number of more digits than Python writes
-        check_numbers("config", plain)
+        check_numbers("config", config_dict)
         raise
 
 
@@ -78,10 +80,10 @@ def _unwrapped(value: Any) -> Any:
     )
 
 
-def flat(plain: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(config_dict: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """{"model.size": ...} from {"model": {"size": ...}}."""
     found: dict[str, Any] = {}
-    for key, value in plain.items():
+    for key, value in config_dict.items():
         if isinstance(value, Mapping):
             found |= flat(value, f"{prefix}{key}.")
         else:
@@ -89,13 +91,13 @@ def flat(plain: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def without(plain: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+def without(config_dict: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
     """A config without some keys, which are named as by `flat`."""
     return {
         key: without(value, [k.removeprefix(f"{key}.") for k in keys if k.startswith(f"{key}.")])
         if isinstance(value, Mapping)
         else value
-        for key, value in plain.items()
+        for key, value in config_dict.items()
         if key not in keys
     }
 
@@ -109,9 +111,9 @@ class Parted(NamedTuple):
     key: Key | None
 
     @classmethod
-    def of(cls, kind: Any) -> Self:
+    def of(cls, type_: Any) -> Self:
         """Parts a type."""
-        bare, *marks = get_args(kind) if get_origin(kind) is Annotated else (kind,)
+        bare, *marks = get_args(type_) if get_origin(type_) is Annotated else (type_,)
         words = frozenset(mark for mark in marks if isinstance(mark, str))
         choice = next((mark for mark in marks if isinstance(mark, OneOf)), None)
         return cls(bare, words, choice, next((m for m in marks if isinstance(m, Key)), None))
@@ -119,23 +121,23 @@ class Parted(NamedTuple):
     @property
     def section(self) -> Any:
         """The dataclass that the field holds: one, one or None, or several; None: it has none."""
-        kinds = (self.bare, *get_args(self.bare))
-        return next((kind for kind in kinds if dataclasses.is_dataclass(kind)), None)
+        types = (self.bare, *get_args(self.bare))
+        return next((type_ for type_ in types if dataclasses.is_dataclass(type_)), None)
 
 
-def marked(kind: type[_Dataclass], *wanted: str, prefix: str = "") -> set[str]:
+def marked(type_: type[_Dataclass], *wanted: str, prefix: str = "") -> set[str]:
     """The keys whose fields have one of the marks, as `flat` names them.
 
     Of sections that have names or numbers of their own, only the last part of the key.
     """
     found = set()
-    for field in dataclasses.fields(kind):
+    for field in dataclasses.fields(type_):
         parted = Parted.of(field.type)
         if parted.words & set(wanted):
             found.add(prefix + field.name)
         else:
             inside = prefix if parted.key else f"{prefix}{field.name}."
-            sections = parted.choice.kinds.values() if parted.choice else [parted.section]
+            sections = parted.choice.types.values() if parted.choice else [parted.section]
             for section in filter(None, sections):
                 found |= marked(section, *wanted, prefix=inside)
     return found
@@ -146,7 +148,7 @@ def free_keys(recipe: type[_Dataclass]) -> tuple[str, ...]:
     return tuple(sorted(marked(recipe, FREE, TRIED)))
 
 
-def read(kind: Any, value: Any, place: str = "config", default: Any = None) -> Any:
+def read(type_: Any, value: Any, place: str = "config", default: Any = None) -> Any:
     """A value of a config: the dataclass of a section or of the whole, or a value of a key.
 
     Args:
@@ -159,7 +161,7 @@ def read(kind: Any, value: Any, place: str = "config", default: Any = None) -> A
       InputError: a key is unknown or missing, or a value has another type, is outside its limits,
         or is refused by its dataclass; the message names it.
     """
-    _, words, choice, key = parted = Parted.of(kind)
+    _, words, choice, key = parted = Parted.of(type_)
     if choice and not choice.later:
         return _chosen(choice, value, place)
     section = None if key else parted.section
@@ -168,31 +170,31 @@ def read(kind: Any, value: Any, place: str = "config", default: Any = None) -> A
     if COMMA in words and not isinstance(value, tuple):
         names = converted(value, str, place).split(",")
         value = tuple(filter(None, (name.strip() for name in names)))
-    found = converted(value, kind, place)
+    found = converted(value, type_, place)
     if not (choice or key):  # they are read later, or are read already
         check_numbers(place, found)
     return found
 
 
 def _chosen(choice: OneOf, value: Any, place: str) -> Any:
-    if isinstance(value, tuple(choice.kinds.values())):
+    if isinstance(value, tuple(choice.types.values())):
         return value
     alone = choice.alone and isinstance(value, str)
     fields = {choice.key: value} if alone else dict(converted(value, dict, place))
     name: Any = fields.get(choice.key)
-    check_choice(place if choice.alone else f"{place}.{choice.key}", name, choice.kinds)
-    kind: Any = choice.kinds[name]
-    if choice.key not in kind.__dataclass_fields__:
+    check_choice(place if choice.alone else f"{place}.{choice.key}", name, choice.types)
+    type_: Any = choice.types[name]
+    if choice.key not in type_.__dataclass_fields__:
         del fields[choice.key]
-    return _section(kind, fields, place, None, choice.cure.format(name=name))
+    return _section(type_, fields, place, None, choice.hint.format(name=name))
 
 
-def _section(kind: Any, value: Any, place: str, default: Any, cure: str = "") -> Any:
-    fields = {field.name: field for field in dataclasses.fields(kind)}
+def _section(type_: Any, value: Any, place: str, default: Any, hint: str = "") -> Any:
+    fields = {field.name: field for field in dataclasses.fields(type_)}
     given, found = converted(value, dict, place), {}
     for key in given:
         if key not in fields:
-            raise InputError(f"{place}.{key}: unknown key: {_known(key, kind)}{cure}")
+            raise InputError(f"{place}.{key}: unknown key: {_known(key, type_)}{hint}")
     for key, each in given.items():
         own = fields[key].default  # of a section with other defaults than its class
         own = own if dataclasses.is_dataclass(own) else None
@@ -202,13 +204,13 @@ def _section(kind: Any, value: Any, place: str, default: Any, cure: str = "") ->
             problem = f"object missing required field `{name}`"
             raise InputError(f"{place}={shown(given)}: {problem}")
     with _about(place):
-        return dataclasses.replace(default, **found) if default else kind(**found)
+        return dataclasses.replace(default, **found) if default else type_(**found)
 
 
-def _known(key: str, kind: type[_Dataclass]) -> str:
+def _known(key: str, type_: type[_Dataclass]) -> str:
     """The known keys, and the one that is like an unknown one."""
     known: list[str] = []
-    for field in dataclasses.fields(kind):
+    for field in dataclasses.fields(type_):
         other = Parted.of(field.type).key
         known += other.names if other else [field.name]
     return f"there are {', '.join(known) or 'none'}{near(key, known)}"

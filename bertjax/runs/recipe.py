@@ -30,7 +30,7 @@ from bertjax.objectives.objective import PretrainingObjective
 from bertjax.objectives.registry import OBJECTIVES
 from bertjax.objectives.token_prediction import PACKED
 from bertjax.runs.budget import Budget
-from bertjax.runs.read import Config, OneOf, about_config, plain_config, read
+from bertjax.runs.read import Config, OneOf, about_config, config_dict_of, read
 from bertjax.runs.training_recipe import TrainingRecipe
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.loop import Intervals
@@ -87,12 +87,12 @@ class Recipe(TrainingRecipe):
         some layers. The model gets their sizes. For a model of several parts, a section with a
         source for each.
       exchange_vocabulary: whether those weights get the corpus's vocabulary, whatever it is: the
-        row of a piece is the mean of its old pieces' rows. A vocabulary with more pieces behind
+        row of a piece is the mean of its old pieces' rows. A vocabulary with more pieces after
         theirs needs no flag.
       decay_from: another run whose rate is constant (schedule "wsd"), as RUN or RUN@STEP: this run
         goes on from its checkpoint in a folder of its own, with a rate that falls for
         optimizer.decay_steps.
-      seed: determines the fresh parameters, the order of the text, spans, masks and dropout.
+      seed: determines the random parameters, the order of the text, spans, masks and dropout.
       objective: "masked_lm_next_sentence"; Table 5's "masked_lm" and "left_to_right"; "hybrid",
         "electra", "permutation", "both_directions" or "distillation". With settings it is a
         section: dict(name="masked_lm", focal=1.0).
@@ -139,15 +139,15 @@ class Recipe(TrainingRecipe):
     @classmethod
     def from_config(cls, config: Config) -> "Recipe":
         """Reads a config; raises InputError, which names the first mistake in it."""
-        plain = plain_config(config)
-        fields, packed = dict(plain), plain.get("packed", False)
-        masking = read(MaskingRule, plain.get("masking", {}), "config.masking")
+        config_dict = config_dict_of(config)
+        fields, packed = dict(config_dict), config_dict.get("packed", False)
+        masking = read(MaskingRule, config_dict.get("masking", {}), "config.masking")
         name = fields.get("objective", MaskedLMNextSentence.name)
         whole = fields["objective"] = _objective("objective", name, packed)
         fields["phases"] = tuple(
-            _phase(key, fields.pop(key), masking, whole, packed) for key in phase_keys(plain)
+            _phase(key, fields.pop(key), masking, whole, packed) for key in phase_keys(config_dict)
         )
-        recipe = read(cls, fields | dict(masking=masking, plain=plain))
+        recipe = read(cls, fields | dict(masking=masking, config_dict=config_dict))
         recipe._check()
         return recipe
 
@@ -190,7 +190,7 @@ class Recipe(TrainingRecipe):
             own, key = phase.objective, f"config.phase_{number}"
             accumulate = f"{key}.accumulate", phase.accumulate
             check_divides(f"{key}.batch_size", phase.batch_size, *accumulate)
-            if own.whole_batch and phase.accumulate > 1:
+            if own.needs_full_batch and phase.accumulate > 1:
                 raise InputError(
                     f"{key}.accumulate={phase.accumulate}: objective={own.name!r} compares the "
                     "rows of a batch with each other, so that it cannot take the batch in parts: "
@@ -202,7 +202,7 @@ class Recipe(TrainingRecipe):
                         f"{key}: {rows} rows (batch_size / accumulate, or eval_batch_size) do "
                         f"not divide into the groups of {own.row_group} of objective={own.name!r}"
                     )
-            if own.headline != self.objective.headline:
+            if own.main_metric != self.objective.main_metric:
                 raise InputError(
                     f"{key}.objective={own.name!r}: it cannot take turns with config.objective="
                     f"{name!r}: choose another"
@@ -299,7 +299,7 @@ class Recipe(TrainingRecipe):
 
     def with_model(self, model: Mapping[str, Any]) -> "Recipe":
         """The same recipe with another section `model`."""
-        return Recipe.from_config({**self.plain, "model": model})
+        return Recipe.from_config({**self.config_dict, "model": model})
 
     def with_steps(self, total_steps: int) -> "Recipe":
         """The same recipe for a run of other length; its warm-up and decay are scaled with it."""
@@ -307,9 +307,9 @@ class Recipe(TrainingRecipe):
             name: round(getattr(self.optimizer, name) * total_steps / self.total_steps)
             for name in ("warmup_steps", "decay_steps")
         }
-        optimizer = {**self.plain.get("optimizer", {}), **steps}
+        optimizer = {**self.config_dict.get("optimizer", {}), **steps}
         return Recipe.from_config(
-            {**self.plain, "total_steps": total_steps, "optimizer": optimizer}
+            {**self.config_dict, "total_steps": total_steps, "optimizer": optimizer}
         )
 
     @property

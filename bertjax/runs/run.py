@@ -8,12 +8,12 @@ from typing import Any
 
 from bertjax.runs.read import flat
 from bertjax.runs.run_folder import checkpoints_of
-from bertjax.training.journal import Journal
-from bertjax.training.loop import Course, Trainer, Window, last_line
+from bertjax.training.health import HealthRules
+from bertjax.training.loop import RunPlan, Trainer, Window, last_line
+from bertjax.training.metrics_log import MetricsLog
 from bertjax.training.sharding.hosts import host_index, raise_together
 from bertjax.training.state import TrainState
 from bertjax.training.trackers import open_tracker
-from bertjax.training.verdict import Health
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,11 +26,11 @@ class Run:
       begin: makes the first state, and its window, if there is no checkpoint.
       ready: called on all hosts with the state, before the first host writes anything.
       write: called on the first host with the state, before it opens metrics.jsonl.
-      health: gives verdicts on the lines of metrics; only on the first host.
+      health: judges the lines of metrics; only on the first host.
     """
 
     trainer: Trainer
-    course: Course
+    plan: RunPlan
     folder: Path
     begin: Callable[[], tuple[TrainState, Window]]
     config: Mapping[str, Any]
@@ -39,27 +39,27 @@ class Run:
     keep_every: int = 0
     ready: Callable[[TrainState], None] = lambda state: None
     write: Callable[[TrainState], None] = lambda state: None
-    health: Health | None = None
+    health: HealthRules | None = None
 
     def train(self) -> tuple[TrainState, bool]:
         """Trains from the newest checkpoint, or from the beginning, as `Trainer.train`.
 
-        Raises InputError if the run was begun on other data, or a host cannot write its files.
+        Raises InputError if the run was started on other data, or a host cannot write its files.
         """
         with contextlib.ExitStack() as stack:
             checkpoints = checkpoints_of(self.folder, keep=self.keep, keep_every=self.keep_every)
             stack.enter_context(contextlib.closing(checkpoints))
-            state, window = self.trainer.restore(checkpoints, self.course.metadata["data"])
+            state, window = self.trainer.restore(checkpoints, self.plan.metadata["data"])
             if state is None:
                 state, window = self.begin()
             self.ready(state)
-            journal = None
+            metrics_log = None
             with raise_together():
                 if host_index() == 0:
                     self.write(state)
                     step = int(state.step)
                     tracker = open_tracker(self.tracker, self.folder, flat(self.config))
                     last = last_line(step, window)
-                    journal = Journal(self.folder, step, last, self.health, tracker)
-                    stack.enter_context(contextlib.closing(journal))
-            return self.trainer.train(state, self.course, checkpoints, journal, window)
+                    metrics_log = MetricsLog(self.folder, step, last, self.health, tracker)
+                    stack.enter_context(contextlib.closing(metrics_log))
+            return self.trainer.train(state, self.plan, checkpoints, metrics_log, window)

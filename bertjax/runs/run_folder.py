@@ -13,7 +13,7 @@ from bertjax.data.corpus.manifest import is_corpus
 from bertjax.models.encoders.renames import ALL_RENAMES
 from bertjax.runs.read import flat, without
 from bertjax.training.checkpoint import Checkpoints, newest_metadata
-from bertjax.training.journal import METRICS_FILE
+from bertjax.training.metrics_log import METRICS_FILE
 
 EVALUATION_FILE = "evaluation.json"  # what launch/evaluate.py found
 GRAMMAR_FILE = "grammar.json"  # what a study found by launch/score.py
@@ -69,7 +69,7 @@ def trial_folder(run: Path, name: str) -> Path:
 
 
 def read_config(run: str | Path) -> dict[str, Any]:
-    """The config that a run was begun with; InputError: it is no run folder, or is damaged."""
+    """The config that a run was started with; InputError: it is no run folder, or is damaged."""
     config = recorded_config(run)
     check_run(run, config)
     return config
@@ -95,8 +95,8 @@ def _recorded(run: Path) -> Iterator[dict[str, Any]]:
     """Yields the config of a run from each place that has it: config.json, and a checkpoint."""
     path = run / "config.json"
     if path.exists():
-        cure = "restore it from a copy, or remove it if the run has checkpoints/, which contain it"
-        yield read_json(path, cure=cure)
+        hint = "restore it from a copy, or remove it if the run has checkpoints/, which contain it"
+        yield read_json(path, hint=hint)
     saved = newest_metadata(checkpoints_folder(run))
     if "config" in saved:
         yield saved["config"]
@@ -124,8 +124,8 @@ def read_ensemble(folder: Path) -> dict[str, Any]:
 
 def _read_results(folder: Path, fields: Any) -> dict[str, Any]:
     try:
-        cure = "remove it, and the same command makes it again"
-        return read_json(folder / RESULTS_FILE, fields, cure=cure)
+        hint = "remove it, and the same command makes it again"
+        return read_json(folder / RESULTS_FILE, fields, hint=hint)
     except FileNotFoundError as error:
         raise InputError(f"{folder}: it is not finished: start it again") from error
 
@@ -145,7 +145,7 @@ def check_same_config(
     free: Sequence[str],
     read: Callable[[Mapping[str, Any]], object] | None = None,
 ) -> None:
-    """Raises InputError unless a config is the one with which the run in a folder was begun.
+    """Raises InputError unless a config is the one with which the run in a folder was started.
 
     Args:
       free: the keys, or parts of them, that may differ.
@@ -160,22 +160,22 @@ def check_same_config(
             f"{run}: holds what a run left ({', '.join(left) or 'checkpoints'}), and not its "
             "config.json: restore that from a copy, or choose another --workdir"
         )
-    for begun in recorded:
-        if difference := config_difference(begun, plain, free, read):
+    for started in recorded:
+        if difference := config_difference(started, plain, free, read):
             raise InputError(
                 f"{run} holds a run with another config: {difference}: choose another --workdir, "
-                "or the config it was begun with"
+                "or the config it was started with"
             )
 
 
 def config_difference(
-    begun: Mapping[str, Any],
+    started: Mapping[str, Any],
     plain: Mapping[str, Any],
     free: Sequence[str],
     read: Callable[[Mapping[str, Any]], object] | None = None,
 ) -> str:
-    """Describes the first key that differs from the config that a run was begun with; or ""."""
-    before, now = flat(begun), flat(plain)
+    """Describes the first key that differs from the config that a run was started with; or ""."""
+    before, now = flat(started), flat(plain)
     differ = [
         key
         for key in sorted(before.keys() | now.keys())

@@ -20,8 +20,8 @@ from bertjax.data.examples.corruption import HiddenTokens
 from bertjax.data.examples.layout import SINGLE_SPANS
 from bertjax.data.examples.masking import MaskingRule
 from bertjax.interop.pretrained import Pretrained
-from bertjax.models.encoders import kinds
-from bertjax.models.heads.architectures import text_inputs
+from bertjax.models.encoders import head_types
+from bertjax.models.heads.head_specs import text_inputs
 from bertjax.objectives.masked_lm import MaskedLM
 from bertjax.training.evaluation import Evaluator, HeldOut
 from bertjax.training.model import Model
@@ -49,7 +49,7 @@ def evaluate(model: Pretrained, corpus: str) -> dict[str, float]:
     store = TokenStore.open([corpus], HELDOUT, tokenizer_identity=identity)
     placement = data_parallel()
     params = jax.device_put(model.params, placement.replicated)
-    masked_lm = Model.of(model.model(kinds.MASKED_LM), text_inputs(model.spec, B=1, S=LENGTH))
+    masked_lm = Model.of(model.model(head_types.MASKED_LM), text_inputs(model.spec, B=1, S=LENGTH))
     evaluator = Evaluator(MaskedLM(), masked_lm, placement)
 
     def metrics(rule: MaskingRule) -> dict[str, float]:

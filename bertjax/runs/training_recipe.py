@@ -39,7 +39,7 @@ class TrainingRecipe:
       tracker: gets the metrics, too: "wandb", "mlflow" or "trackio". "" means none.
     """
 
-    plain: Annotated[Mapping[str, Any], Key()] = dataclasses.field(compare=False)
+    config_dict: Annotated[Mapping[str, Any], Key()] = dataclasses.field(compare=False)
     model: ModelSection
     optimizer: OptimizerSpec = OptimizerSpec()
     adapter: AdapterSpec = AdapterSpec()

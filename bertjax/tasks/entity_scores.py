@@ -34,23 +34,23 @@ def entities(tags: Sequence[str]) -> list[Entity]:
     found: list[Entity] = []
     open_type = None  # the type of the entity that the next word may continue
     for place, tag in enumerate(tags):
-        prefix, _, kind = tag.partition("-")
+        prefix, _, entity_type = tag.partition("-")
         if tag == OUTSIDE:
             open_type = None
             continue
-        if kind != open_type or prefix in _BEGINS:
-            found.append(Entity(kind, place, place + 1))
+        if entity_type != open_type or prefix in _BEGINS:
+            found.append(Entity(entity_type, place, place + 1))
         else:
             found[-1] = found[-1]._replace(stop=place + 1)
-        open_type = None if prefix in _ENDS else kind
+        open_type = None if prefix in _ENDS else entity_type
     return found
 
 
 def iob2(tags: Sequence[str]) -> list[str]:
     """Converts tags to IOB2, in which each entity is B-TYPE I-TYPE I-TYPE ..."""
     result = [OUTSIDE] * len(tags)
-    for kind, start, stop in entities(tags):
-        result[start:stop] = [f"B-{kind}", *[f"I-{kind}"] * (stop - start - 1)]
+    for entity_type, start, stop in entities(tags):
+        result[start:stop] = [f"B-{entity_type}", *[f"I-{entity_type}"] * (stop - start - 1)]
     return result
 
 
@@ -71,9 +71,9 @@ def entity_scores(
         right.update(entity.type for entity in set(true) & set(guessed))
     scores = _rates(right.total(), of_gold.total(), of_predicted.total())
     scores["accuracy"] = accuracy(gold, predicted)
-    for kind in sorted(of_gold | of_predicted):
-        rates = _rates(right[kind], of_gold[kind], of_predicted[kind])
-        scores |= {f"{name}_{kind}": value for name, value in rates.items()}
+    for entity_type in sorted(of_gold | of_predicted):
+        rates = _rates(right[entity_type], of_gold[entity_type], of_predicted[entity_type])
+        scores |= {f"{name}_{entity_type}": value for name, value in rates.items()}
     return scores
 
 

@@ -390,8 +390,8 @@ class _Questions(Problem):
                 says = f"as {columns.answer_start!r} says (in characters, from 0)"
                 problem = f"does not stand in its context at {starts[number]}, {says}"
             elif not starts and is_learned and context.find(text) != context.rfind(text):
-                cure = "give the character it starts at in a column, as config.task.answer_start"
-                problem = f"stands in its context more than once: {cure}"
+                hint = "give the character it starts at in a column, as config.task.answer_start"
+                problem = f"stands in its context more than once: {hint}"
             if problem:
                 raise InputError(f"{row.where}: {columns.answer!r} {text!r:.80} {problem}")
             yield Answer(text, starts[number] if starts else context.find(text))

@@ -251,7 +251,7 @@ _PARAGRAPH: Any = record(context=str, qas=list[dict])
 _ARTICLE: Any = record(paragraphs=list[_PARAGRAPH])
 _ANSWERS: Any = record(text=list[str], answer_start=list[int])  # of TFDS, as the example
 _EXAMPLE: Any = record(**_FIELDS, context=str, answers=_ANSWERS)
-_CURE = "is this a SQuAD file?"
+_HINT = "is this a SQuAD file?"
 
 # For each question: its place in the file, its paragraph, and its fields.
 _Records = Iterator[tuple[str, str, Mapping[str, Any]]]
@@ -259,17 +259,17 @@ _Records = Iterator[tuple[str, str, Mapping[str, Any]]]
 
 def _json_records(folder: Path, name: str) -> _Records:
     path, value = official_files.json_value(folder, name)
-    for article in of_kind(value, record(data=list[_ARTICLE]), path, _CURE)["data"]:
+    for article in of_kind(value, record(data=list[_ARTICLE]), path, _HINT)["data"]:
         for paragraph in article["paragraphs"]:
             for each in paragraph["qas"]:
                 where = f"{path} question {each.get('id')!s:.80}"
-                yield where, paragraph["context"], of_kind(each, _QUESTION, where, _CURE)
+                yield where, paragraph["context"], of_kind(each, _QUESTION, where, _HINT)
 
 
 def _tfds_records(name: str, split: str) -> _Records:
     for number, example in enumerate(tfds.open_split(name, split)):
         place = f"tfds:{name} {split} example {number}"
-        fields = of_kind(_plain(example), _EXAMPLE, place, _CURE)
+        fields = of_kind(_plain(example), _EXAMPLE, place, _HINT)
         answers = zip(*(fields["answers"][key] for key in ("text", "answer_start")), strict=True)
         fields["answers"] = [{"text": text, "answer_start": start} for text, start in answers]
         yield f"{place} (id {fields['id']})", fields["context"], fields

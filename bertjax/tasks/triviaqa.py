@@ -189,8 +189,8 @@ def _require_files(folder: Path) -> None:
 
 def _records(path: Path, value: Any, kind: Any) -> dict[str, Mapping[str, Any]]:
     """The place of each question of a file -> its fields, which are checked to be of `kind`."""
-    cure = "is this the official file?"
-    questions = of_kind(value, record(Data=list[kind]), path, cure)["Data"]
+    hint = "is this the official file?"
+    questions = of_kind(value, record(Data=list[kind]), path, hint)["Data"]
     records: dict[str, Mapping[str, Any]] = {}
     for number, question in enumerate(tracked(questions, "questions", " questions")):
         where = f"{path} question {question['QuestionId']}"

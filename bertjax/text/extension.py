@@ -1,4 +1,4 @@
-"""Adds pieces of a new text behind those of a vocabulary, whose ids stay as they are.
+"""Adds pieces of a new text after those of a vocabulary, whose ids stay as they are.
 
 So weights of the old vocabulary can be trained further with the new one. What is added depends on
 the kind of the vocabulary:

@@ -203,7 +203,7 @@ def template_of(description: dict[str, Any], ids: dict[str, int], origin: str) -
     if template is None:
         raise InputError(
             f"{origin}: its post_processor ({', '.join(map(str, kinds))}) puts texts otherwise "
-            "than special tokens before A, between A and B, and behind the last text: bertjax "
+            "than special tokens before A, between A and B, and after the last text: bertjax "
             "cannot give the ids of this tokenizer"
         )
     for name, number in used.items():

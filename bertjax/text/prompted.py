@@ -1,4 +1,4 @@
-"""Texts behind a prompt as token ids, and which of them the vectors are made of."""
+"""Texts after a prompt as token ids, and which of them the vectors are made of."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -276,11 +276,11 @@ class Tokenizer:
         optional = _OWN | {_USUAL: dict[str, float]}
         own_fields = {name: NotRequired[each | None] for name, each in optional.items()}
         fields = record(kind=str, cased=bool, file=str, sha256=str, **own_fields)
-        cure = "it does not describe a tokenizer of ours: name the vocabulary file itself"
-        description = read_json(file, fields, cure=cure)
+        hint = "it does not describe a tokenizer of ours: name the vocabulary file itself"
+        description = read_json(file, fields, hint=hint)
         kind, saved_cased = description["kind"], description["cased"]
         if kind not in VOCABULARY_FILES:
-            raise InputError(f"{file}: kind is {kind!r}: {cure}")
+            raise InputError(f"{file}: kind is {kind!r}: {hint}")
         path, sha256 = inside(folder, description["file"], file), description["sha256"]
         if not path.exists():
             raise InputError(f"{path}: missing, but {file} names it.")

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from bertjax.training.experiment import Experiment
 from bertjax.training.memory import Needs, needs_of
 from bertjax.training.model import Arrays, Params
-from bertjax.training.moves import moves_between
 from bertjax.training.objective import Sums
+from bertjax.training.reshard import reshard_between
 from bertjax.training.sharding.placement import Placement
 from bertjax.training.state import TrainState
 from bertjax.training.step import gradient, step_key, train_step, updated, whole_counts
@@ -47,7 +47,7 @@ class CompiledStep:
         shardings = jax.tree.map(lambda leaf: leaf.sharding, experiment.state)
         frozen = jax.tree.map(lambda leaf: leaf.sharding, experiment.abstract_frozen)
         everywhere = placement.replicated
-        moves = moves_between(shardings.params, experiment.used, _small_share(placement))
+        moves = reshard_between(shardings.params, experiment.used, _small_share(placement))
         options = OPTIONS.get(placement.mesh.devices.flat[0].platform)
         compiled = partial(jax.jit, compiler_options=options)
         self._experiment = experiment

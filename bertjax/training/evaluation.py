@@ -9,11 +9,11 @@ import jax
 import numpy as np
 
 from bertjax.training.feed import Feed
+from bertjax.training.health import in_language
 from bertjax.training.model import Arrays, Model, Params
 from bertjax.training.objective import HostSums, Objective, Rngs, Sums
 from bertjax.training.sharding.placement import HostBatch, Placement
 from bertjax.training.step import add_sums, means, weighted
-from bertjax.training.verdict import in_language
 
 
 class HeldOut(NamedTuple):

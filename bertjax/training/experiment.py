@@ -13,7 +13,7 @@ from flax import linen as nn
 from bertjax.training.model import Model, Params
 from bertjax.training.objective import Objective
 from bertjax.training.sharding.placement import Placement
-from bertjax.training.state import Average, TrainState, placed, placed_for_use
+from bertjax.training.state import Average, TrainState, sharded, sharded_for_use
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,18 +44,18 @@ class Experiment:
     def abstract_frozen(self) -> Any:
         """The shapes, dtypes and shardings of the parameters that are not trained."""
         init = partial(self.model.init, frozen=True)
-        return placed(jax.eval_shape(init, jax.random.key(0)), self.placement)
+        return sharded(jax.eval_shape(init, jax.random.key(0)), self.placement)
 
     @cached_property
     def used(self) -> Any:
         """The shapes, dtypes and shardings in which a step computes with the parameters."""
-        return placed_for_use(self.abstract_params, self.placement)
+        return sharded_for_use(self.abstract_params, self.placement)
 
     @cached_property
     def state(self) -> TrainState:
         """The shapes, dtypes and shardings of the state."""
         boxed = jax.eval_shape(partial(self._make, self.model.init), jax.random.key(0))
-        return placed(boxed, self.placement, stored=True).replace(
+        return sharded(boxed, self.placement, stored=True).replace(
             carry={
                 name: jax.ShapeDtypeStruct(
                     (self.rows, *each.shape), each.dtype, sharding=self.placement.batch
@@ -70,7 +70,7 @@ class Experiment:
         return TrainState(jnp.int32(0), params, self.optimizer.init(params), average)
 
     @cached_property
-    def fresh_state(self) -> Callable[[int], TrainState]:
+    def initial_state(self) -> Callable[[int], TrainState]:
         """A compiled function: seed -> the state at step 0, on its devices; equal on any mesh."""
 
         def make(seed: jax.Array) -> TrainState:

@@ -24,15 +24,15 @@ from bertjax.training.evaluation import Evaluator, HeldOut
 from bertjax.training.experiment import Experiment
 from bertjax.training.feed import Feed
 from bertjax.training.hardware import peak_flops
-from bertjax.training.journal import HELDOUT, JUDGED, TRAIN, Journal
+from bertjax.training.health import updates_in
 from bertjax.training.memory import Needs
+from bertjax.training.metrics_log import HELDOUT, JUDGED, TRAIN, MetricsLog
 from bertjax.training.model import Arrays, Model, merged
 from bertjax.training.objective import HostSums, Objective, Sums
 from bertjax.training.sharding.hosts import say
 from bertjax.training.sharding.placement import HostBatch
 from bertjax.training.state import TrainState
 from bertjax.training.step import add_sums, means
-from bertjax.training.verdict import updates_in
 
 Schedule = Callable[[int], float]
 Window = Mapping[str, Any]  # sums of metrics by name, each with its count
@@ -86,7 +86,7 @@ class Intervals:
 
 
 @dataclasses.dataclass(frozen=True)
-class Course:
+class RunPlan:
     """One run of an experiment.
 
     Attributes:
@@ -175,13 +175,13 @@ class Trainer:
         with self.experiment.placement.active():
             return step(state, parts, rate, seed)
 
-    def needs(self, state: TrainState, course: Course, phase: Phase) -> Needs:
+    def needs(self, state: TrainState, plan: RunPlan, phase: Phase) -> Needs:
         """What an update (its batch in one part) takes of a device; compiles it for `train`."""
         step = self.step(phase.accumulate, self.experiment_of(phase.model, phase.objective))
-        parts, rate = self.put(phase, 0), course.schedule(phase.first_step)
+        parts, rate = self.put(phase, 0), plan.schedule(phase.first_step)
         self._is_new(phase, parts)  # from now on it is not
         with self.experiment.placement.active():
-            return step.needs(state, parts, rate, course.seed)
+            return step.needs(state, parts, rate, plan.seed)
 
     def evaluate(self, state: TrainState, phase: Phase, batches: int) -> dict[str, float]:
         """The metrics of the first batches of a phase's held-out text; {} if it has none."""
@@ -210,12 +210,12 @@ class Trainer:
             if phase.held_out:
                 self.experiment.placement.host_rows(phase.held_out.batch_size)
 
-    def dry_run(self, course: Course) -> dict[str, dict[str, dict[str, float]]]:
+    def dry_run(self, plan: RunPlan) -> dict[str, dict[str, dict[str, float]]]:
         """Does one update and one evaluation of every phase, and returns their metrics."""
-        results, state = {}, self.experiment.fresh_state(course.seed)
-        for phase in course.phases:
-            rate = course.schedule(phase.first_step)
-            state, sums = self.update(state, phase, self.put(phase, 0), rate, course.seed)
+        results, state = {}, self.experiment.initial_state(plan.seed)
+        for phase in plan.phases:
+            rate = plan.schedule(phase.first_step)
+            state, sums = self.update(state, phase, self.put(phase, 0), rate, plan.seed)
             held_out = self.evaluate(state, phase, 1)
             results[phase.name] = {"train": means(sums), "heldout": held_out}
         return results
@@ -223,9 +223,10 @@ class Trainer:
     def restore(
         self, checkpoints: Checkpoints, data: Mapping[str, str], step: int | None = None
     ) -> tuple[TrainState | None, Window]:
-        """The state that a run goes on from (None if it has not begun), and the window for `train`.
+        """The state that a run goes on from (None if it has not started), and the window for
+        `train`.
 
-        InputError if it was begun on other data than `data` (see `Course.metadata`), or if no
+        InputError if it was started on other data than `data` (see `RunPlan.metadata`), or if no
         checkpoint is whole; if `step` is given, that one.
         """
         restored = checkpoints.restore(self.experiment.state.parts(), step)
@@ -234,8 +235,8 @@ class Trainer:
         parts, metadata = restored
         if metadata["data"] != data:
             raise InputError(
-                "the run was begun on other data than the config names now: give it what it was "
-                "begun with, or choose another --workdir"
+                "the run was started on other data than the config names now: give it what it was "
+                "started with, or choose another --workdir"
             )
         state = TrainState.from_parts(parts)
         say(f"going on from step {int(state.step)}")
@@ -244,9 +245,9 @@ class Trainer:
     def train(
         self,
         state: TrainState,
-        course: Course,
+        plan: RunPlan,
         checkpoints: Checkpoints,
-        journal: Journal | None,
+        metrics_log: MetricsLog | None,
         window: Window,
     ) -> tuple[TrainState, bool]:
         """Runs all phases, from the step of `state` on.
@@ -256,19 +257,19 @@ class Trainer:
         a loss that is not finite (`NonFiniteLoss` is raised).
 
         Args:
-          journal: None on processes other than the first.
+          metrics log: None on processes other than the first.
           window: metrics since the last line, as an earlier run saved them; {} at first.
 
         Returns:
           The last state, and False if a signal to stop came, even at the very end; the state is
           saved in any case.
         """
-        step, last = int(state.step), course.last_step
-        progress = Progress("training", last, " steps", initial=step) if journal else None
+        step, last = int(state.step), plan.last_step
+        progress = Progress("training", last, " steps", initial=step) if metrics_log else None
         with _stop_signal() as stopping:
-            session = _Session(course, checkpoints, journal, progress, stopping)
+            session = _Session(plan, checkpoints, metrics_log, progress, stopping)
             session.total = {name: tuple(pair) for name, pair in window.items()}
-            for phase in course.phases:
+            for phase in plan.phases:
                 if step < phase.last_step and not session.stopped:
                     state, step = self._train_phase(state, step, phase, session)
             checkpoints.wait()  # a signal that comes now shall not end the last save
@@ -293,8 +294,8 @@ class Trainer:
         for _, parts in feed:
             new = self._is_new(phase, parts)
             with self._compiling(phase, session, clock) if new else contextlib.nullcontext():
-                rate = session.course.schedule(step)
-                state, sums = self.update(state, phase, parts, rate, session.course.seed)
+                rate = session.plan.schedule(step)
+                state, sums = self.update(state, phase, parts, rate, session.plan.seed)
             # The update before, read while the devices work on this one.
             if unread:
                 self._read(unread, step, phase, session, clock)
@@ -344,7 +345,7 @@ class Trainer:
             raise NonFiniteLoss(
                 f"step {step}: the loss is {loss}, the gradient's norm {norm}; the batch is "
                 f"number {step - 1 - phase.first_step} of {phase.name}, seed "
-                f"{session.course.seed}. Lower the learning rate or lengthen the warm-up; the last "
+                f"{session.plan.seed}. Lower the learning rate or lengthen the warm-up; the last "
                 "checkpoint is whole."
             )
         session.total = add_sums(session.total, sums)
@@ -359,26 +360,26 @@ class Trainer:
         self, state: TrainState, step: int, phase: Phase, session: "_Session", clock: "_Clock"
     ) -> None:
         """Writes a line, evaluates and saves a checkpoint, in this order, if they are due."""
-        intervals, journal = session.course.intervals, session.journal
+        intervals, metrics_log = session.plan.intervals, session.metrics_log
         at_end = step == phase.last_step
         if step % intervals.log == 0 or at_end:
-            if journal:
-                journal.write(step, TRAIN, self._line(step, phase, session, clock))
+            if metrics_log:
+                metrics_log.write(step, TRAIN, self._line(step, phase, session, clock))
             session.total = {}
             clock.restart()
         with clock.paused():
             if step % intervals.evaluate == 0 or at_end:
-                judge = session.course.judge
+                judge = session.plan.judge
                 held_out = self.evaluate(state, phase, intervals.eval_batches)
                 judged = judge(state) if judge else {}
                 for split, metrics in ((HELDOUT, held_out), (JUDGED, judged)):
-                    if journal and metrics:
-                        journal.write(step, split, metrics)
+                    if metrics_log and metrics:
+                        metrics_log.write(step, split, metrics)
             if step % intervals.checkpoint == 0 or at_end or session.stopped:
                 window = {name: list(pair) for name, pair in session.total.items()}
-                metadata = {**session.course.metadata, "step": step, "window": window}
-                if journal:
-                    journal.publish()
+                metadata = {**session.plan.metadata, "step": step, "window": window}
+                if metrics_log:
+                    metrics_log.publish()
                 session.checkpoints.save(step, state.parts(), metadata)
 
     def _mfu(self, phase: Phase, clock: "_Clock") -> float | None:
@@ -390,8 +391,8 @@ class Trainer:
         mfu = self._mfu(phase, clock)
         return {
             **means(session.total),
-            "learning_rate": session.course.schedule(step - 1),
-            **session.course.spent(step),
+            "learning_rate": session.plan.schedule(step - 1),
+            **session.plan.spent(step),
             "tokens_per_second": clock.rate() * phase.tokens,
             "host_wait": clock.host_wait(),
             **({"mfu": mfu} if mfu else {}),
@@ -407,9 +408,9 @@ def last_line(step: int, window: Window) -> int:
 class _Session:
     """The values that one call of `train` keeps from step to step."""
 
-    course: Course
+    plan: RunPlan
     checkpoints: Checkpoints
-    journal: Journal | None
+    metrics_log: MetricsLog | None
     progress: Progress | None
     stopping: Callable[[int], bool]
     stopped: bool = False
@@ -417,7 +418,7 @@ class _Session:
 
     def is_due(self, step: int, phase: Phase) -> bool:
         """Whether anything happens after this update."""
-        intervals = self.course.intervals
+        intervals = self.plan.intervals
         every = (intervals.log, intervals.evaluate, intervals.checkpoint)
         return self.stopped or step == phase.last_step or any(step % n == 0 for n in every)
 

@@ -40,18 +40,18 @@ def is_out_of_memory(error: Exception) -> bool:
 
 
 @contextlib.contextmanager
-def less_memory(*cures: str) -> Iterator[None]:
-    """Raises InputError with `cures` if a device runs out of memory in the block or function."""
+def less_memory(*hints: str) -> Iterator[None]:
+    """Raises InputError with `hints` if a device runs out of memory in the block or function."""
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
         if not is_out_of_memory(error):
             raise
-        raise InputError(out_of_memory(error, *cures)) from error
+        raise InputError(out_of_memory(error, *hints)) from error
 
 
-def out_of_memory(error: Exception, *cures: str) -> str:
-    """The message for the user of such an error; for `cures` see `less_memory`."""
+def out_of_memory(error: Exception, *hints: str) -> str:
+    """The message for the user of such an error; for `hints` see `less_memory`."""
     device = jax.local_devices()[0]
     asked, limit = _ASKED.search(str(error)), device_memory(device)
     facts = []
@@ -62,12 +62,12 @@ def out_of_memory(error: Exception, *cures: str) -> str:
     if limit:
         facts.append(f"JAX may use {size_in_words(limit)} of it")
     said = f" ({', '.join(facts)})" if facts else ""
-    return f"{device.device_kind} is out of memory{said}: {what_helps(*cures)}"
+    return f"{device.device_kind} is out of memory{said}: {what_helps(*hints)}"
 
 
-def what_helps(*cures: str) -> str:
-    """The end of a message: `cures`, and what helps with any program on this device."""
-    cures = (*cures, "end other programs that use the device")
+def what_helps(*hints: str) -> str:
+    """The end of a message: `hints`, and what helps with any program on this device."""
+    hints = (*hints, "end other programs that use the device")
     if jax.default_backend() == "gpu":
-        cures = (*cures, "set the variable XLA_PYTHON_CLIENT_MEM_FRACTION=0.95")
-    return f"{'in this order, ' if len(cures) > 1 else ''}{', '.join(cures)}"
+        hints = (*hints, "set the variable XLA_PYTHON_CLIENT_MEM_FRACTION=0.95")
+    return f"{'in this order, ' if len(hints) > 1 else ''}{', '.join(hints)}"

@@ -40,12 +40,12 @@ class Objective(abc.ABC):
     and `counts` use the same values and weights, so that they agree.
 
     Attributes:
-      whole_batch: whether its losses compare the rows of a batch with each other, so that the batch
-        cannot be taken in microbatches.
+      needs_full_batch: whether its losses compare the rows of a batch with each other, so that the
+        batch cannot be taken in microbatches.
       columns: the metrics that evaluation shows, in order.
     """
 
-    whole_batch: ClassVar[bool] = False
+    needs_full_batch: ClassVar[bool] = False
     columns: ClassVar[tuple[str, ...]] = ()
 
     @property

@@ -62,7 +62,7 @@ def _is_box(leaf: Any) -> bool:
     return isinstance(leaf, nn.LogicallyPartitioned)
 
 
-def placed(boxed: Any, placement: Placement, *, stored: bool = False) -> Any:
+def sharded(boxed: Any, placement: Placement, *, stored: bool = False) -> Any:
     """Replaces the logical axes of an abstract tree's leaves by shardings."""
 
     def one(box: Any, sharding: NamedSharding) -> jax.ShapeDtypeStruct:
@@ -74,7 +74,7 @@ def placed(boxed: Any, placement: Placement, *, stored: bool = False) -> Any:
     return jax.tree.map(one, boxed, shardings, is_leaf=_is_box)
 
 
-def placed_for_use(boxed: Any, placement: Placement) -> Any:
+def sharded_for_use(boxed: Any, placement: Placement) -> Any:
     """The shapes, dtypes and shardings in which a step computes with parameters.
 
     They are stored where they are updated, perhaps as a share on each device. A step has them in
@@ -83,7 +83,7 @@ def placed_for_use(boxed: Any, placement: Placement) -> Any:
     return jax.tree.map(
         lambda box, leaf: leaf.update(dtype=jnp.dtype(box.gathered_as)),
         boxed,
-        placed(boxed, placement),
+        sharded(boxed, placement),
         is_leaf=_is_box,
     )
 

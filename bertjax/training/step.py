@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import optax
 
 from bertjax.training.model import Arrays, Model, Params, merged
-from bertjax.training.moves import STAY, Moves
 from bertjax.training.objective import HostSums, Objective, Rngs, Sums
+from bertjax.training.reshard import STAY, Reshard
 from bertjax.training.state import TrainState
 
 
@@ -23,7 +23,7 @@ def gradient(
     *,
     model: Model,
     objective: Objective,
-    moves: Moves,
+    moves: Reshard,
 ) -> tuple[Params, Sums, Arrays]:
     """A microbatch's share of the gradient and sums of the whole batch, and what it carries on.
 
@@ -99,7 +99,7 @@ def train_step(
     objective: Objective,
     optimizer: optax.GradientTransformationExtraArgs,
     accumulate: int,
-    moves: Moves = STAY,
+    moves: Reshard = STAY,
 ) -> tuple[TrainState, Sums]:
     """One update, in `accumulate` microbatches, one after the other to save memory.
 

@@ -18,7 +18,8 @@ LORA = "lora"
 
 @dataclasses.dataclass(frozen=True)
 class AdapterSpec:
-    """A low-rank change that is trained in place of the given weights (LoRA, arXiv 2106.09685).
+    """A low-rank change that is trained in place of the pretrained weights (LoRA, arXiv
+    2106.09685).
 
     Attributes:
       name: "lora"; "": none.
@@ -127,9 +128,9 @@ def _check_found(key: str, pattern: str, paths: list[str]) -> None:
     """Raises InputError if a pattern fits none of the paths."""
     if any(re.search(pattern, path) for path in paths):
         return
-    cure = ""
+    hint = ""
     if "layer_" in pattern and any("/layers/" in path for path in paths):
-        cure = "; config.model.scan_layers=True makes one array of all layers: set it to False"
+        hint = "; config.model.scan_layers=True makes one array of all layers: set it to False"
     words = re.findall(r"\w+", pattern)
 
     def likeness(path: str) -> float:
@@ -138,5 +139,5 @@ def _check_found(key: str, pattern: str, paths: list[str]) -> None:
 
     near = sorted(paths, key=likeness, reverse=True)[:3]
     raise InputError(
-        f"{key}={pattern!r}: no such parameter; the nearest are {', '.join(near)}{cure}"
+        f"{key}={pattern!r}: no such parameter; the nearest are {', '.join(near)}{hint}"
     )

@@ -1,4 +1,4 @@
-"""Metrics on an experiment tracker, beside the run's folder: Weights & Biases, MLflow, trackio."""
+"""Metrics on an experiment tracker, next to the run's folder: Weights & Biases, MLflow, trackio."""
 
 import importlib.util
 import logging
@@ -104,7 +104,7 @@ def open_tracker(name: str, folder: Path, config: Mapping[str, Any]) -> Tracker 
         return None
     path, known = folder / TRACKER_FILE, None
     if path.exists():
-        saved = read_json(path, record(tracker=str, id=str), cure="remove it")
+        saved = read_json(path, record(tracker=str, id=str), hint="remove it")
         known = saved["id"] if saved["tracker"] == name else None
     tracker = _Careful(_TRACKERS[name](folder.name, known, config), name)
     write_json(path, {"tracker": name, "id": tracker.identity})

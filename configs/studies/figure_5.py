@@ -1,4 +1,4 @@
-"""Figure 5 (section C.1): fine-tuned figures along pre-training, masked LM beside left-to-right.
+"""Figure 5 (section C.1): fine-tuned figures along pre-training, masked LM next to left-to-right.
 
 Command:
   python launch/study.py --study=configs/studies/figure_5.py --corpus=DIR --data=FOLDER \\

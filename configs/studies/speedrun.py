@@ -1,4 +1,4 @@
-"""The most from the same minutes: recipes beside each other, with the same budget on one machine.
+"""The most from the same minutes: recipes next to each other, with the same budget on one machine.
 
 Command:
   python launch/study.py --study=configs/studies/speedrun.py --corpus=DIR --data=FOLDER \\

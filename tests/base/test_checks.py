@@ -19,7 +19,7 @@ from bertjax.base.errors import InputError
 
 
 @pytest.mark.parametrize(
-    "check,message",
+    "check, message",
     [
         (
             lambda folder: check_choice("config.layout", "zero", ["data", "zero1"]),
@@ -90,7 +90,7 @@ def test_what_fits_passes(tmp_path):
 
 def test_an_error_is_told_with_its_place_and_its_cure():
     with pytest.raises(InputError, match=re.escape("a.json: not a number: correct it")) as told:
-        with about("a.json", cure="correct it"):
+        with about("a.json", hint="correct it"):
             raise ValueError("not a number")
     assert isinstance(told.value.__cause__, ValueError)
     with pytest.raises(KeyError), about("a.json", (OSError, ValueError)):

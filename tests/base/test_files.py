@@ -198,17 +198,17 @@ WHOLE = b'{"step": 3, "value": null, "splits": {"train": {"files": {}, "more": 1
 def test_damaged_json_is_refused_with_its_cure(tmp_path, content, wrong):
     path = tmp_path / "a.json"
     path.write_bytes(WHOLE)
-    assert read_json(path, FIELDS, cure="") == {
+    assert read_json(path, FIELDS, hint="") == {
         **{"step": 3, "value": None, "splits": {"train": {"files": {}, "more": 1}}}
     }
     path.write_bytes(content)
     with pytest.raises(InputError, match=rf"^{path}: damaged \({wrong}.*\): mend it$"):
-        read_json(path, FIELDS, cure="mend it")
+        read_json(path, FIELDS, hint="mend it")
 
 
 def test_counts_of_our_own_have_no_limit(tmp_path):
     write_json(tmp_path / "a.json", {"bytes": 2**40})
-    assert read_json(tmp_path / "a.json", record(bytes=int), cure="") == {"bytes": 2**40}
+    assert read_json(tmp_path / "a.json", record(bytes=int), hint="") == {"bytes": 2**40}
 
 
 @pytest.mark.parametrize(

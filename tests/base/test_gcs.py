@@ -33,7 +33,7 @@ from bertjax.programs import (
 from bertjax.runs.run_folder import read_config
 from bertjax.runs.source import load_run
 from bertjax.training.checkpoint import Checkpoints
-from bertjax.training.journal import Journal, read_metrics
+from bertjax.training.metrics_log import MetricsLog, read_metrics
 from bertjax.training.sharding.mesh import MeshSpec, make_mesh
 from tests.helpers.patience import PATIENCE
 from tests.helpers.tiny_run import metrics_of, start_pretraining, tiny_config
@@ -156,7 +156,7 @@ def test_a_bucket_that_closes_in_mid_run(cloud, bucket, status, message, monkeyp
     run_is_closed = pytest.raises(InputError, match=f"^gs://{bucket}/run/?.*: {message}")
     where = NamedSharding(make_mesh(MeshSpec()), PartitionSpec())
     ones = {"params": {"a": jax.device_put(np.ones(3, np.float32), where)}}
-    journal, checkpoints = Journal(run, 0), Checkpoints(run / "checkpoints", keep=2)
+    metrics_log, checkpoints = MetricsLog(run, 0), Checkpoints(run / "checkpoints", keep=2)
     checkpoints.save(1, ones, {"step": 1})
     checkpoints.wait()
     with exclusive(run):
@@ -164,7 +164,7 @@ def test_a_bucket_that_closes_in_mid_run(cloud, bucket, status, message, monkeyp
         with run_is_closed:
             write_json(run / "a.json", {})
         with run_is_closed:
-            journal.write(1, "heldout", {"loss": 1.0})
+            metrics_log.write(1, "heldout", {"loss": 1.0})
         with run_is_closed:
             checkpoints.save(2, ones, {"step": 2})
             checkpoints.wait()
@@ -178,13 +178,13 @@ def test_a_bucket_that_closes_in_mid_run(cloud, bucket, status, message, monkeyp
 def test_a_connection_that_is_lost_in_mid_run(cloud, bucket, monkeypatch):
     monkeypatch.setattr("gcsfs.retry.is_retriable", lambda error: False)
     run = path_of(f"gs://{bucket}/run")
-    journal = Journal(run, 0)
+    metrics_log = MetricsLog(run, 0)
     cloud.refused.update(POST=0, PUT=0)
     lost = pytest.raises(InputError, match=f"^gs://{bucket}/run/.*: cannot be reached: check the")
     with lost:
         write_json(run / "a.json", {})
     with lost:
-        journal.write(1, "heldout", {"loss": 1.0})
+        metrics_log.write(1, "heldout", {"loss": 1.0})
 
 
 def test_a_connection_that_tensorstore_lost(cloud, tmp_path):
@@ -198,8 +198,8 @@ def test_a_connection_that_tensorstore_lost(cloud, tmp_path):
 
 
 def test_no_such_bucket(cloud):
-    cure = "no such bucket: gcloud storage buckets create gs://nobodys"
-    with pytest.raises(InputError, match=f"^gs://nobodys/run: {cure}"):
+    hint = "no such bucket: gcloud storage buckets create gs://nobodys"
+    with pytest.raises(InputError, match=f"^gs://nobodys/run: {hint}"):
         checked_path("gs://nobodys/run")
 
 
@@ -338,29 +338,29 @@ def test_a_job_whose_folder_was_taken_over_stops(cloud, bucket, quick_leases, ca
     assert cloud.names(bucket) == {"run/.lease"}  # the lease of the other job
 
 
-# ------------------------------------------------------------------------------- journal
+# ------------------------------------------------------------------------------- metrics log
 
 
 def test_the_journal(cloud, bucket, tmp_path, monkeypatch):
     """The bucket has the same files as a local folder, at the documented moments."""
     here, there = tmp_path / "run", path_of(f"gs://{bucket}/run")
     here.mkdir()
-    journals = Journal(here, 0), Journal(there, 0)
+    metrics_logs = MetricsLog(here, 0), MetricsLog(there, 0)
     for step in (2, 4):
-        for journal in journals:
-            journal.write(step, "train", {"loss": 5.0 / step})
+        for metrics_log in metrics_logs:
+            metrics_log.write(step, "train", {"loss": 5.0 / step})
     assert read_metrics(there) == []
-    journals[1].publish()
+    metrics_logs[1].publish()
     assert read_metrics(there) == read_metrics(here) and len(read_metrics(here)) == 2
-    for journal in journals:
-        journal.write(4, "heldout", {"loss": 1.0})
+    for metrics_log in metrics_logs:
+        metrics_log.write(4, "heldout", {"loss": 1.0})
     assert read_metrics(there) == read_metrics(here) and len(read_metrics(here)) == 3
-    monkeypatch.setattr("bertjax.training.journal._SECONDS_BETWEEN_COPIES", 0)
-    for journal in journals:
-        journal.write(6, "train", {"loss": 0.5})
+    monkeypatch.setattr("bertjax.training.metrics_log._SECONDS_BETWEEN_COPIES", 0)
+    for metrics_log in metrics_logs:
+        metrics_log.write(6, "train", {"loss": 0.5})
     assert read_metrics(there) == read_metrics(here) and len(read_metrics(here)) == 4
-    for journal in journals:
-        journal.close()
+    for metrics_log in metrics_logs:
+        metrics_log.close()
     for name in ("metrics.jsonl", "loss.png"):
         assert cloud.read(bucket, f"run/{name}") == (here / name).read_bytes()
     (events,) = cloud.names(bucket, "run/tensorboard")
@@ -470,8 +470,8 @@ def test_no_room_for_the_copy(corpus, cache, monkeypatch):
 
 def test_a_corpus_that_is_not_staged(cloud, bucket, cache):
     address = f"gs://{bucket}/nothing"
-    cure = f"gcloud storage rsync -r DIR {address}"
-    with pytest.raises(InputError, match=f"^{address}: no token store: prepare .*{cure}"):
+    hint = f"gcloud storage rsync -r DIR {address}"
+    with pytest.raises(InputError, match=f"^{address}: no token store: prepare .*{hint}"):
         TokenStore.open(address)
     write_json(f"{address}/store/shard-00000.json", {})
     with pytest.raises(InputError, match=f"^{address}: an unfinished token store"):
@@ -506,17 +506,17 @@ def bucket_run(cloud, tiny_corpus, tmp_path_factory):
     cloud.make("runs")
     cloud.upload(tiny_corpus, "gs://runs/corpus")
     run, config = "gs://runs/one", tiny_config("gs://runs/corpus")
-    real = Journal.write
+    real = MetricsLog.write
 
-    def write(journal, at, split, metrics):
-        real(journal, at, split, metrics)
+    def write(metrics_log, at, split, metrics):
+        real(metrics_log, at, split, metrics)
         if split == "train" and at == 4:
             os.kill(os.getpid(), signal.SIGTERM)
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("BERTJAX_CACHE", str(tmp_path_factory.mktemp("cache")))
         with patched.context() as inner:
-            inner.setattr(Journal, "write", write)
+            inner.setattr(MetricsLog, "write", write)
             assert pretrain.run(config, run) == pretrain.EXIT_STOPPED
         stopped = load_run(run).step
         assert 3 <= stopped <= 5 and len(read_metrics(run)) == stopped // 2

@@ -1,4 +1,4 @@
-"""LoRA and frozen layers beside whole fine-tuning: scores, seconds, what is saved, memory.
+"""LoRA and frozen layers next to whole fine-tuning: scores, seconds, what is saved, memory.
 
   python tests/benchmarks/adapters.py --data=DATA --weights=FOLDER --tasks=banking77 \\
     --ways=whole,lora,frozen --train=2000 --epochs=5 --seeds=3 --output=adapters.json
@@ -90,7 +90,7 @@ def costs(config: Any) -> dict[str, Any]:
 def main() -> None:
     """Runs what the output does not have yet."""
     arguments = finetune.parsed(__doc__, WAYS)
-    report = finetune.begun(arguments, ("jax",))
+    report = finetune.started(arguments, ("jax",))
     for task in arguments.tasks:
         for way in arguments.ways:
             how = {name: getattr(arguments, name) for name in ("train", "epochs", "layers")}

@@ -17,7 +17,7 @@ import numpy as np
 from bertjax.data.corpus.store import HELDOUT, TokenStore
 from bertjax.data.examples.batches import Examples, ExampleSpec
 from bertjax.data.examples.masking import MaskingRule
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.objectives.masked_lm import MaskedLM
 from bertjax.runs.source import open_model
 
@@ -43,7 +43,7 @@ def main() -> None:
         short_probability=0.1,
     )
     examples = Examples(store, pretrained.tokenizer, spec)
-    module = pretrained.model(kinds.MASKED_LM)
+    module = pretrained.model(head_types.MASKED_LM)
 
     def logits(dtype: str):
         other = module.clone(spec=dataclasses.replace(module.spec, compute_dtype=dtype))

@@ -23,13 +23,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from report import begun
+from report import started
 
 from bertjax.base.files import write_json
 from bertjax.config import finetune_config, similarity_config
 from bertjax.programs.finetune import run
 from bertjax.tasks import official_files
-from bertjax.training.journal import read_metrics
+from bertjax.training.metrics_log import read_metrics
 
 DTYPES = ("float32", "bfloat16")
 VECTORS = "vectors of STS-B"
@@ -146,7 +146,7 @@ def main() -> None:
     arguments = parser.parse_args()
     arguments.data, arguments.work = arguments.data.resolve(), arguments.work.resolve()
     new = {"weights": Path(arguments.weights).name, "recipe": RECIPE, "train": TRAIN, "tasks": {}}
-    report = begun(arguments.output, ("jax", "flax", "optax"), **new)
+    report = started(arguments.output, ("jax", "flax", "optax"), **new)
     for task in arguments.tasks.split(","):
         results = report["tasks"].setdefault(task, {dtype: {} for dtype in DTYPES})
         for seed in map(str, range(arguments.seeds)):

@@ -1,4 +1,4 @@
-"""Vectors of texts after contrastive training on a CPU, beside sentence-transformers (PyTorch).
+"""Vectors of texts after contrastive training on a CPU, next to sentence-transformers (PyTorch).
 
   python tests/benchmarks/embeddings.py --data=DATA --weights=FOLDER --layers=2 --seeds=3 \\
     --output=embeddings.json
@@ -169,14 +169,15 @@ def by_sentence_transformers(arguments: argparse.Namespace, seed: int) -> tuple[
 
 
 def score(arguments: argparse.Namespace, model: str, name: str) -> dict[str, float]:
-    """The headline of each set."""
+    """The main metric of each set."""
     sets = [each.format(data=arguments.data, work=arguments.work) for each in SETS.values()]
     output = arguments.work / f"scores-{name}.json"
     _run("launch/evaluate.py", f"--model={model}", f"--on={','.join(sets)}", f"--output={output}")
     scores = json.loads(output.read_text())["scores"]
-    headline = [("ndcg@10" if each.startswith("retrieval") else "spearman") for each in sets]
+    main_metric = [("ndcg@10" if each.startswith("retrieval") else "spearman") for each in sets]
     return {
-        name: scores[each][metric] for name, each, metric in zip(SETS, sets, headline, strict=True)
+        name: scores[each][metric]
+        for name, each, metric in zip(SETS, sets, main_metric, strict=True)
     }
 
 

@@ -1,4 +1,4 @@
-"""Masked-LM loss after equal minutes on the same machine, beside transformers' Trainer.
+"""Masked-LM loss after equal minutes on the same machine, next to transformers' Trainer.
 
   python tests/benchmarks/equal_minutes.py --corpus=corpora/enwiki-8k --minutes=20 \\
     --output=equal_minutes.json
@@ -24,7 +24,7 @@ how many updates fit into the minutes; starting and compiling counts. The trials
 beginning, need the machine for themselves. The runs do not, because their updates are counted then.
 All that fill masks are compared on the same masked text (bertjax/runs/same_text.py), at eight
 points of their runs, and with --pairs by their grammar (100 pairs of each paradigm of a file of
-minimal pairs). The picture beside the output has the losses over the minutes. What the output
+minimal pairs). The picture next to the output has the losses over the minutes. What the output
 already has is not done again, and a stopped run of bertjax goes on. It needs the extra `peers`.
 """
 
@@ -40,7 +40,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tables
-from report import begun
+from report import started
 
 from bertjax.base.files import write_json
 
@@ -107,7 +107,7 @@ def modern_electra(corpus: str, steps: int, folder: Path) -> Trained:
 def _pretrain(config: Any, corpus: str, steps: int, folder: Path) -> Trained:
     from bertjax.programs import pretrain
     from bertjax.training.checkpoint import saved_steps
-    from bertjax.training.journal import read_metrics
+    from bertjax.training.metrics_log import read_metrics
 
     config.corpus, config.total_steps, config.model.size = corpus, steps, SIZE
     config.optimizer.warmup_steps = steps // 10
@@ -273,7 +273,7 @@ def train(way: str, corpus: str, steps: int, pairs: str, work: Path) -> dict[str
     from bertjax.programs import score
     from bertjax.runs.same_text import evaluate
     from bertjax.runs.source import open_model
-    from bertjax.training.journal import read_metrics
+    from bertjax.training.metrics_log import read_metrics
 
     run = WAYS[way](corpus, steps, work / way)
     last = run.models[max(run.models)]
@@ -322,11 +322,11 @@ def main() -> None:
     parser.add_argument("--pairs", default="", help="minimal pairs, as launch/score.py takes them")
     parser.add_argument("--minutes", type=float, default=20.0, help="of each way")
     parser.add_argument("--output", type=Path, required=True, help="a JSON file")
-    parser.add_argument("--work", type=Path, help="folder of the runs; default: beside the output")
+    parser.add_argument("--work", type=Path, help="folder of the runs; default: next to the output")
     arguments = parser.parse_args()
     work = arguments.work or arguments.output.with_suffix("")
     packages = ("jax", "torch", "transformers")
-    report = begun(arguments.output, packages, minutes=arguments.minutes, ways={})
+    report = started(arguments.output, packages, minutes=arguments.minutes, ways={})
     spawn = multiprocessing.get_context("spawn")  # a new process, with its own threads, for each
 
     def alone(function: Callable[..., dict[str, Any]], way: str, *rest: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Sentences a second of extract_features on a CPU in float32, beside transformers (PyTorch).
+"""Sentences a second of extract_features on a CPU in float32, next to transformers (PyTorch).
 
   python tests/benchmarks/extract_features.py --text=FILE [--sentences=2000] [--output=FILE.json]
 
@@ -175,7 +175,8 @@ def main() -> None:
             },
             "processor_seconds": min(processor),
             "ratio": statistics.median(
-                theirs[0] / ours[0] for theirs, ours in zip(rows, rounds["bertjax"], strict=True)
+                reference[0] / result[0]
+                for reference, result in zip(rows, rounds["bertjax"], strict=True)
             ),
         }
     cores = len(os.sched_getaffinity(0))

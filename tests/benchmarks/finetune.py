@@ -1,4 +1,4 @@
-"""Scores and seconds of fine-tuning on a CPU in float32, beside transformers (PyTorch).
+"""Scores and seconds of fine-tuning on a CPU in float32, next to transformers (PyTorch).
 
   python tests/benchmarks/finetune.py --data=GLUE --weights=FOLDER --tasks=MRPC,RTE,STS-B,CoLA \\
     --seeds=3 --epochs=2 --output=finetune.json
@@ -56,7 +56,7 @@ ONLY_OURS = "ner-"  # the prefix of tasks without a counterpart
 SQUAD_TRAIN, SQUAD_DEV, SQUAD_QUESTIONS = "train-v1.1.partial.json", "dev-v1.1.json", 800
 NER_TRAIN = "eng.train"
 PREDICTED = 16  # sequences of a dev batch of transformers
-AUTO_MODELS = {  # behind "AutoModelFor"
+AUTO_MODELS = {  # after "AutoModelFor"
     "sequence_classification": "SequenceClassification",
     "multi_label_classification": "SequenceClassification",
     "regression": "SequenceClassification",
@@ -255,8 +255,8 @@ def transformers_seed(config: Any, seed: int) -> Result:
         results = {name: [None] * len(order) for name in OUTPUTS}
         for members in np.split(order, range(PREDICTED, len(order), PREDICTED)):
             outputs = model(**inputs(encoded, members))
-            for name, theirs in OUTPUTS.items():
-                for member, row in zip(members, outputs.get(theirs, ()), strict=False):
+            for name, reference in OUTPUTS.items():
+                for member, row in zip(members, outputs.get(reference, ()), strict=False):
                     results[name][member] = (row[: lengths[member]] if of_tokens else row).numpy()
         return results
 
@@ -316,7 +316,7 @@ def parsed(about: str, ways: Iterable[str]) -> argparse.Namespace:
     parser.add_argument("--train", type=int, help="so many examples; default: all")
     parser.add_argument("--layers", type=int, help="the first layers of the model; default: all")
     parser.add_argument("--output", type=Path, required=True, help="a JSON file")
-    parser.add_argument("--work", type=Path, help="folder of the runs; default: beside the output")
+    parser.add_argument("--work", type=Path, help="folder of the runs; default: next to the output")
     arguments = parser.parse_args()
     arguments.work = arguments.work or arguments.output.with_suffix("")
     arguments.work.mkdir(parents=True, exist_ok=True)
@@ -329,7 +329,7 @@ def parsed(about: str, ways: Iterable[str]) -> argparse.Namespace:
     return arguments
 
 
-def begun(arguments: argparse.Namespace, packages: Iterable[str]) -> dict[str, Any]:
+def started(arguments: argparse.Namespace, packages: Iterable[str]) -> dict[str, Any]:
     """The report so far; ends the program if it was made in another way.
 
     Args:
@@ -358,11 +358,11 @@ def main(about: str, config_of: Callable[[str, argparse.Namespace], Any]) -> Non
     arguments = parsed(about, WAYS)
     from bertjax.runs.fine_tuning.recipe import TaskRecipe
 
-    report = begun(arguments, ("jax", "torch", "transformers"))
+    report = started(arguments, ("jax", "torch", "transformers"))
     for task in arguments.tasks:
         config = config_of(task, arguments)
         recipe = TaskRecipe.from_config(config)
-        how = {key: recipe.plain[key] for key in ("max_length", "grid", "optimizer", "model")}
+        how = {key: recipe.config_dict[key] for key in ("max_length", "grid", "optimizer", "model")}
         del how["grid"]["restarts"]
         how |= {"layers": arguments.layers, "train": arguments.train}
         examples = len(recipe.task.read(recipe.task.dev_splits[0]))

@@ -1,4 +1,4 @@
-"""Scores and seconds of fine-tuning on many labels, beside transformers (PyTorch).
+"""Scores and seconds of fine-tuning on many labels, next to transformers (PyTorch).
 
   python tests/benchmarks/finetune_labels.py --data=DATA --weights=FOLDER \\
     --tasks=banking77,goemotions --seeds=3 --train=3000 --output=finetune_labels.json

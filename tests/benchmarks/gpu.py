@@ -9,16 +9,16 @@ Rows, those of the most worth first; each is a process of its own:
                torch.compile, autocast and the fused AdamW. Its ModernBERT has one document a row,
                ours packed documents. The best of three rounds of ten updates
   attention    attention alone, forward and backward, by each way of `choice.py` that is here; its
-               relative error beside float32, and whether five calls give the same bits. A call
+               relative error next to float32, and whether five calls give the same bits. A call
                looks for the documents, too
   own_kernel   the same by this project's kernel, in rows of their own, as it may hang
   bits         whether three updates from the same state give the same bits. "exact": by XLA's flag
   kernels      what a GPU does in an update by "auto", from a trace: milliseconds by kind of kernel
-  contrastive  an update with 1,024 pairs of 128 + 128 tokens, beside sentence-transformers with
+  contrastive  an update with 1,024 pairs of 128 + 128 tokens, next to sentence-transformers with
                its tokenizer in the loop and without. A batch that does not fit is encoded in chunks
-  vectors      texts to vectors, from a file to a file, beside sentence-transformers at the best of
+  vectors      texts to vectors, from a file to a file, next to sentence-transformers at the best of
                three batch sizes, which reads and writes nothing
-  finetune     an epoch of pairs of texts by launch/finetune.py, beside transformers' Trainer: the
+  finetune     an epoch of pairs of texts by launch/finetune.py, next to transformers' Trainer: the
                seconds of the whole process, compilation included. "second": from JAX's cache
   losses       500 updates of a small model of packed documents, by einsum and by "auto"
 
@@ -54,7 +54,7 @@ from typing import Any
 import numpy as np
 import tables
 from kernel_times import by_kind
-from report import begun
+from report import started
 from train_step import (
     LEARNING_RATE,
     Shapes,
@@ -69,14 +69,14 @@ from train_step import (
 
 from bertjax.base.files import write_json
 
-BEGUN = time.perf_counter()  # of this process
+STARTED = time.perf_counter()  # of this process
 REPOSITORY = Path(__file__).parents[2]
 PACKAGES = ("jax", "jax-cuda13-plugin", "jax-cuda12-plugin", "dew-flash-attn-cu13")
 PACKAGES += ("dew-flash-attn-cu12", "torch", "transformers", "sentence-transformers")
 PEERS = ("transformers", "sentence-transformers", "compiled")
 # Rows whose programs take long to compile. Kernels of this project may hang, and hold up others.
 WARMED = re.compile("step/(?!.*/kernel)|(contrastive|vectors)/.*/bertjax")
-# A row of a kind may take so many seconds, and is begun with a third of them left.
+# A row of a kind may take so many seconds, and is started with a third of them left.
 SECONDS = {"step": 90, "attention": 90, "bits": 90, "kernels": 90, "losses": 90, "vectors": 120}
 SECONDS |= {"contrastive": 180, "finetune": 300, "own_kernel": 60}
 CHUNKS = (1, 2, 4, 8)
@@ -264,7 +264,7 @@ def attention(options: argparse.Namespace, case: str, *, own: bool = False) -> d
         KERNEL,
         this_device,
     )
-    from bertjax.models.attention.contract import Drop, Mask, Pattern
+    from bertjax.models.attention.contract import AttentionPattern, DropoutSpec, Mask
     from bertjax.models.attention.implementations import is_apart, self_attention
 
     shape, here = options.cases[case], this_device()
@@ -279,8 +279,12 @@ def attention(options: argparse.Namespace, case: str, *, own: bool = False) -> d
 
     def both(way: str, window: int | None, precision: Any) -> Callable[[], Any]:
         def call(given: Any, gradient: jax.Array, mask: Mask) -> Any:
-            attend = partial(self_attention, mask=mask, pattern=Pattern(window=window), way=way)
-            attend = partial(attend, drop=Drop(jnp.uint32(1), shape.dropout) if dropping else None)
+            attend = partial(
+                self_attention, mask=mask, pattern=AttentionPattern(window=window), way=way
+            )
+            attend = partial(
+                attend, drop=DropoutSpec(jnp.uint32(1), shape.dropout) if dropping else None
+            )
             context, pull = jax.vjp(attend, given)
             return context, *pull(gradient), context[0, 0, 0, 0]
 
@@ -342,7 +346,7 @@ def bits(options: argparse.Namespace, way: str) -> dict[str, Any]:
     arrays = jax.device_put(batch, placement.batch)
 
     def run() -> list[np.ndarray]:
-        state = experiment.fresh_state(0)
+        state = experiment.initial_state(0)
         with placement.active():
             for _ in range(3):
                 state, _ = update(state, [arrays], LEARNING_RATE, 0)
@@ -390,7 +394,7 @@ def losses(options: argparse.Namespace, way: str) -> dict[str, Any]:
     spec = ModernBertSpec(vocab_size=vocabulary, compute_dtype=dtype(), attention=way, **sizes)
     objective = MaskedLM()
     experiment = bertjax_experiment(spec, objective)
-    state, update = experiment.fresh_state(0), Trainer(experiment).step(1)
+    state, update = experiment.initial_state(0), Trainer(experiment).step(1)
     found: list[float] = []
     for number in range(updates):
         rng = np.random.default_rng(number)
@@ -540,7 +544,7 @@ def finetune(options: argparse.Namespace, way: str) -> dict[str, Any]:
     """An epoch and the predictions on dev: the seconds of a process."""
     if way in PEERS:
         accuracy = _trainer(options, way == "compiled")
-        return {"seconds": time.perf_counter() - BEGUN, "accuracy": accuracy} | device_facts()
+        return {"seconds": time.perf_counter() - STARTED, "accuracy": accuracy} | device_facts()
     found: dict[str, Any] = {}
     for start in ("first", "second"):
         run = options.work / f"finetune_{start}"
@@ -698,7 +702,7 @@ class Measurement:
         self._options = options
         self._deadline = time.monotonic() + 60 * options.minutes
         found = [name for name in PACKAGES if any(Distribution.discover(name=name))]
-        self.report = begun(options.output, tuple(found), warmed_at_once=options.together)
+        self.report = started(options.output, tuple(found), warmed_at_once=options.together)
         for key in ("first", "rows", "failed"):
             self.report.setdefault(key, {})
 
@@ -793,7 +797,7 @@ def main() -> None:
     parser.add_argument("--texts", default="", help="a file of texts on lines")
     parser.add_argument("--pairs", default="", help="a folder: MNLI, or the like")
     parser.add_argument("--tiny", action="store_true", help="small shapes")
-    parser.add_argument("--work", type=Path, help="a folder; default: beside the output")
+    parser.add_argument("--work", type=Path, help="a folder; default: next to the output")
     parser.add_argument("--output", type=Path, required=True, help="a JSON file")
     parser.add_argument("--only", default="", help=argparse.SUPPRESS)  # a row, in this process
     parser.add_argument("--warm", action="store_true", help=argparse.SUPPRESS)

@@ -1,4 +1,4 @@
-"""Tokens a second of finished batches on one core, beside the same work done example by example.
+"""Tokens a second of finished batches on one core, next to the same work done example by example.
 
   python tests/benchmarks/input_pipeline.py --corpus=DIR [--output=FILE.json]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 
-def begun(output: Path, packages: tuple[str, ...], **fields: Any) -> dict[str, Any]:
+def started(output: Path, packages: tuple[str, ...], **fields: Any) -> dict[str, Any]:
     """The report in `output`; if there is none, a new one with the machine and these fields.
 
     Args:

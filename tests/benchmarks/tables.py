@@ -81,9 +81,9 @@ def train_step_compiled(results: Path) -> str:
     contents = _read(results / "train_step_compiled.json")
     rows = []
     for content in contents:
-        ours, theirs = _best(content)
+        result, reference = _best(content)
         batch = f"{content['shapes']['batch_size']} x {content['shapes']['length']}"
-        rows.append((batch, f"{ours:.1f}", f"{theirs:.1f}", _times(theirs / ours)))
+        rows.append((batch, f"{result:.1f}", f"{reference:.1f}", _times(reference / result)))
     first = contents[0]
     caption = (
         f"{first['shapes']['layers']} layers of {first['shapes']['width']}; the best of "
@@ -622,7 +622,7 @@ def tpu_estimates(results: Path) -> str:
         ways = [row[way] for way in _WAYS]
         for yardstick in _YARDSTICKS:
             if all(yardstick in way for way in ways):
-                ours, theirs = (way[yardstick]["seconds"] for way in ways)
+                result, reference = (way[yardstick]["seconds"] for way in ways)
                 rows.append(
                     (
                         config.removeprefix("pretrain_"),
@@ -631,7 +631,7 @@ def tpu_estimates(results: Path) -> str:
                         f"{sequences:,}",
                         yardstick,
                         *(_step(way, yardstick) for way in ways),
-                        _times(theirs / ours),
+                        _times(reference / result),
                     )
                 )
     titles = ("config", "slice", "length", "sequences", "by", *_WAYS, "bertjax is")
@@ -696,7 +696,7 @@ def speed(results: Path) -> str:
     contents = [_read(results / f"{name}.json") for name in ("finetune", "finetune_labels")]
     tasks = [task for content in contents for task in content["tasks"].values()]
     seconds = [[_seconds(list(task[way].values())) for way in _WAYS] for task in tasks]
-    ratios = [theirs / ours for ours, theirs in filter(all, seconds)]
+    ratios = [reference / result for result, reference in filter(all, seconds)]
     rows = [
         (
             f"training step, CPU, {how}",
@@ -707,14 +707,14 @@ def speed(results: Path) -> str:
         for way, how in (("shipped", "as shipped"), ("gathered", "head on masked positions"))
     ]
     for content in _read(results / "train_step_compiled.json"):
-        ours, theirs = _best(content)
+        result, reference = _best(content)
         work = f"training step, H100, BERT-Base, length {content['shapes']['length']}"
-        rows.append((work, f"{ours:.1f} ms", f"{theirs:.1f}", _times(theirs / ours)))
+        rows.append((work, f"{result:.1f} ms", f"{reference:.1f}", _times(reference / result)))
     # Of the runs that train vectors, only the last seeds had the machine alone.
     alone = [
         list(runs.values())[-1] for runs in _read(results / "embeddings.json")["results"].values()
     ]
-    ours, theirs = (run["seconds"] for run in alone[1:])
+    result, reference = (run["seconds"] for run in alone[1:])
     return _table(
         "",
         ("work", "bertjax", "other library", "bertjax is"),
@@ -728,9 +728,9 @@ def speed(results: Path) -> str:
             ),
             (
                 "training of vectors, CPU, sentence-transformers",
-                f"{ours:.0f} s",
-                f"{theirs:.0f}",
-                _times(theirs / ours),
+                f"{result:.0f} s",
+                f"{reference:.0f}",
+                _times(reference / result),
             ),
             (
                 "vectors of sentences, CPU",

@@ -1,4 +1,4 @@
-"""Megabytes of text a second, file in, ids out, all cores: a corpus build beside `tokenizers`.
+"""Megabytes of text a second, file in, ids out, all cores: a corpus build next to `tokenizers`.
 
   python tests/benchmarks/tokenization.py --text=FILE.txt.xz --vocabulary=vocab.txt [--output=JSON]
 
@@ -93,11 +93,11 @@ def main() -> None:
         for number in range(arguments.rounds + 1):
             corpus = Path(folder) / f"corpus{number}"
             corpus.mkdir()
-            ours = timed(lambda f=corpus: with_build(text, tokenizer, f, arguments.workers))
-            theirs = timed(lambda: with_library(text, library))
+            result = timed(lambda f=corpus: with_build(text, tokenizer, f, arguments.workers))
+            reference = timed(lambda: with_library(text, library))
             if number:  # in the first round, all files come from the disk
-                times["corpus build"].append(ours)
-                times["tokenizers"].append(theirs)
+                times["corpus build"].append(result)
+                times["tokenizers"].append(reference)
 
     load = os.getloadavg()[0]
     print(

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import tables
 from jax.experimental import pallas as pl
 from jax.sharding import SingleDeviceSharding
-from report import begun
+from report import started
 
 from bertjax.base.files import write_json
 from bertjax.compile_report.report import Step, compile_and_report
@@ -132,7 +132,7 @@ def main() -> None:
     arguments = parser.parse_args()
     only_compile()
     packages = "jax", "libtpu"
-    report = begun(arguments.output, packages, topology=arguments.topology, operations={})
+    report = started(arguments.output, packages, topology=arguments.topology, operations={})
     for name, operation in OPERATIONS.items():
         report["operations"][name] = measure(operation, arguments.topology)
         write_json(arguments.output, report)

@@ -149,18 +149,19 @@ def table(rows: list[dict]) -> str:
     titles = ("config", "slice", "length", "sequences", "bertjax", "transformers", "")
     lines = [titles, ["---"] * len(titles)]
     for row in rows:
-        ours, theirs = row["bertjax"], row["transformers"]
+        result, reference = row["bertjax"], row["transformers"]
         cells = (
             "; ".join(
                 f"{1e3 * way[by]['seconds']:.1f} ms by {by}, MFU {way[by]['mfu']:.1%}"
                 for by in ("estimate", "count")
             )
             + f"; {(way['arguments'] + way['temporaries']) / 2**30:.1f} GiB"
-            for way in (ours, theirs)
+            for way in (result, reference)
         )
         *shape, length, sequences = row["shape"]
         ratios = (
-            f"{theirs[by]['seconds'] / ours[by]['seconds']:.2f}x" for by in ("estimate", "count")
+            f"{reference[by]['seconds'] / result[by]['seconds']:.2f}x"
+            for by in ("estimate", "count")
         )
         lines.append((*shape, str(length), str(sequences), *cells, ", ".join(ratios)))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -182,9 +183,9 @@ def main() -> None:
     for shape in chosen:
         if any(row["shape"] == list(shape) for row in report["rows"]):
             continue
-        ours = bertjax_step(*shape)
-        theirs = transformers_step(arguments.peer_python, shape, ours["step"]["flops"])
-        report["rows"].append({"shape": list(shape), "bertjax": ours, "transformers": theirs})
+        result = bertjax_step(*shape)
+        reference = transformers_step(arguments.peer_python, shape, result["step"]["flops"])
+        report["rows"].append({"shape": list(shape), "bertjax": result, "transformers": reference})
         write_json(arguments.output, report)
     print(table(report["rows"]))
 

@@ -15,14 +15,14 @@ import jax
 import jax.numpy as jnp
 import tables
 from jax.sharding import SingleDeviceSharding
-from report import begun
+from report import started
 
 from bertjax.base.errors import InputError
 from bertjax.base.files import write_json
 from bertjax.compile_report.report import Step, compile_and_report
 from bertjax.compile_report.topology import describe, only_compile
 from bertjax.models.attention.choice import BLOCKS, EINSUM, KERNEL
-from bertjax.models.attention.contract import Drop, Mask, Pattern
+from bertjax.models.attention.contract import AttentionPattern, DropoutSpec, Mask
 from bertjax.models.attention.implementations import self_attention
 from bertjax.models.layers.rotary import rotation
 
@@ -85,12 +85,12 @@ def measure(shape: Shape, topology: str) -> dict[str, Any]:
 
         def attend(qkv: jax.Array, keys: jax.Array, gradient: jax.Array):
             by = rotation(jnp.arange(shape.length), WIDTH, 10_000.0) if shape.modern else None
-            drop = None if shape.modern else Drop(jnp.uint32(1), rate=0.1, bits=16)
+            drop = None if shape.modern else DropoutSpec(jnp.uint32(1), rate=0.1, bits=16)
 
             def context_of(qkv: jax.Array) -> jax.Array:
                 context = self_attention(
                     qkv.reshape(*tokens, 3, shape.heads, WIDTH),
-                    *(Mask(keys), Pattern(window=shape.window), by),
+                    *(Mask(keys), AttentionPattern(window=shape.window), by),
                     drop=drop,
                     way=way,
                 )
@@ -123,7 +123,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help="a JSON file")
     arguments = parser.parse_args()
     only_compile()
-    report = begun(arguments.output, ("jax", "libtpu"), chips={})
+    report = started(arguments.output, ("jax", "libtpu"), chips={})
     for topology in arguments.topology.split(","):
         shapes = report["chips"].setdefault(topology, {})
         for shape in SHAPES:

@@ -1,4 +1,4 @@
-"""Milliseconds of a training step on one TPU chip, beside what the compile report says of it.
+"""Milliseconds of a training step on one TPU chip, next to what the compile report says of it.
 
   python tests/benchmarks/tpu_step.py --output=tpu_step.json
 
@@ -22,7 +22,7 @@ from typing import Any
 import jax
 import numpy as np
 import tables
-from report import begun
+from report import started
 
 from bertjax.base.files import write_json
 from bertjax.programs import compile_check
@@ -94,7 +94,7 @@ def measure(config: dict[str, Any], steps: int) -> dict[str, Any]:
     recipe = Recipe.from_config(config)
     spec = recipe.spec(PAPER_VOCABULARY)
     experiment = make_experiment(recipe, spec, jax.devices()[:1])
-    state, placement = experiment.fresh_state(0), experiment.placement
+    state, placement = experiment.initial_state(0), experiment.placement
     batch = jax.device_put(batch_of(recipe, spec.vocab_size), placement.batch)
     update, rate, times = Trainer(experiment).step(1), recipe.schedule()(0), []
     for count in (3, *[steps] * ROUNDS):  # the first compiles
@@ -118,7 +118,7 @@ def main() -> None:
     device = alone(device_kind)
     topology = SLICES.get(device)
     facts = {"device": device, "size": arguments.size, "steps": arguments.steps}
-    report = begun(arguments.output, ("jax",), **facts, rows=[])
+    report = started(arguments.output, ("jax",), **facts, rows=[])
     for shape in SHAPES[len(report["rows"]) :]:
         config = config_of(*shape, arguments.size)
         row = dict(zip(("config", "length", "rows", "attention"), shape, strict=True))

@@ -1,4 +1,4 @@
-"""Sequences a second of the training step on a CPU, beside transformers (PyTorch).
+"""Sequences a second of the training step on a CPU, next to transformers (PyTorch).
 
   python tests/benchmarks/train_step.py [--layers=6 --width=384 ...] [--output=FILE.json]
 
@@ -102,7 +102,7 @@ def bertjax_step(spec: Any, objective: Any, batch: dict[str, np.ndarray]) -> Ste
     from bertjax.training.loop import Trainer
 
     experiment = bertjax_experiment(spec, objective)
-    state, update = experiment.fresh_state(0), Trainer(experiment).step(1)
+    state, update = experiment.initial_state(0), Trainer(experiment).step(1)
     placement = experiment.placement
     arrays = jax.device_put(batch, placement.batch)
 
@@ -164,7 +164,9 @@ def torch_inputs(batch: dict[str, np.ndarray], device: str) -> dict[str, Any]:
     tensors = {name: torch.from_numpy(array).long().to(device) for name, array in batch.items()}
     names = {"input_ids": "input_ids", "attention_mask": "input_mask"}
     names |= {"token_type_ids": "token_type_ids", "next_sentence_label": "next_sentence_labels"}
-    inputs = {theirs: tensors[ours] for theirs, ours in names.items() if ours in tensors}
+    inputs = {
+        reference: tensors[result] for reference, result in names.items() if result in tensors
+    }
     labels = torch.full_like(inputs["input_ids"], -100)
     positions, ids = (tensors[f"masked_lm_{name}"] for name in ("positions", "ids"))
     return inputs | {"labels": labels.scatter(1, positions, ids)}
@@ -271,7 +273,8 @@ def main() -> None:
             "processor_milliseconds": min(processor) * 1e3,
             "sequences_per_second": shapes.batch_size / statistics.median(wall),
             "ratio": statistics.median(
-                theirs[0] / ours[0] for theirs, ours in zip(rows, results["bertjax"], strict=True)
+                reference[0] / result[0]
+                for reference, result in zip(rows, results["bertjax"], strict=True)
             ),
             "last_loss": losses[-1],
         }

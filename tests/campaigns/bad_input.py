@@ -753,7 +753,7 @@ _OTHER_SHARDS = ("../run/config.json", "/etc/passwd", "", ".", "shard", _LONG, "
 
 
 def _beside(name: str, config: Path, value: Any) -> None:
-    """Puts a file beside config.json; an index replaces the single file of weights."""
+    """Puts a file next to config.json; an index replaces the single file of weights."""
     if name in _MODULES:
         config.with_name("1_P").mkdir(exist_ok=True)
         for other in _MODULES.keys() - {name}:

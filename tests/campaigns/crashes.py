@@ -149,7 +149,7 @@ class _Process:
             self.cpu = max(self.cpu, ticks / os.sysconf("SC_CLK_TCK"))
         return self._process.poll() is None
 
-    def has_begun(self) -> bool:
+    def has_started(self) -> bool:
         """Whether its first line has run, which sets the signal handlers."""
         with suppress(OSError):
             status = (self._proc / "status").read_text()
@@ -180,7 +180,7 @@ _Moment = Callable[[_Process], bool]
 
 
 def _first_line(process: _Process) -> bool:
-    return process.has_begun()
+    return process.has_started()
 
 
 def _first_file(process: _Process) -> bool:
@@ -214,14 +214,14 @@ _MOMENTS: dict[str, Callable[[float, float], _Moment]] = {
 
 
 def _stop(process: _Process, number: signal.Signals, moment: _Moment) -> bool:
-    """Sends the signal at the moment; returns whether the program had begun then."""
+    """Sends the signal at the moment; returns whether the program had started then."""
     while process.is_at_work() and not moment(process):
         time.sleep(0.002)
     if not process.is_at_work():  # it ended before the moment
         return True
-    begun = process.has_begun()
+    started = process.has_started()
     process.send(number)
-    return begun
+    return started
 
 
 # -------------------------------------------------------------------------------- the tries
@@ -289,8 +289,8 @@ class _Campaign:
     def _try(self, program: str, number: signal.Signals, moment: str, place: float) -> Try:
         whole, command = self._never_stopped(program), _PROGRAMS[program]
         process, job = self._start(program)
-        begun = _stop(process, number, _MOMENTS[moment](place, whole.cpu))
-        name = f"{moment} {place:.4f}" + (f", {_BEFORE}" if not begun else "")
+        started = _stop(process, number, _MOMENTS[moment](place, whole.cpu))
+        name = f"{moment} {place:.4f}" + (f", {_BEFORE}" if not started else "")
         outcome, detail = _judge_stopped(process.end(), number)
         if outcome is None:
             process = _Process(job)
@@ -308,7 +308,7 @@ class _Campaign:
             return TRACEBACK, f"then exit {end.code} without its result: {error!r}; {end.errors}"
         left = sorted(_files(job.folder) - whole.files)
         if left:
-            return SILENT, f"left behind: {', '.join(left)}"
+            return SILENT, f"left After: {', '.join(left)}"
         done = (0, 2) if right else (0,)  # 2: all had been made before
         return judge(end, right=right, done=done)
 

@@ -25,14 +25,14 @@ from outcome import SILENT, Meant
 from tries import Planned, campaign
 
 _OF_TRANSFORMERS = "a file of transformers has no checksum: another value is a value"
-_JOURNAL = "a line of the journal has no checksum: another digit is another figure"
+_METRICS_LOG = "a line of the metrics log has no checksum: another digit is another figure"
 _CARD = "the value goes into the model's card only, and nothing says what it was"
 
 MEANT = (
     Meant("*glue-run/model: *", SILENT, _OF_TRANSFORMERS),
     Meant("exported/*", SILENT, _OF_TRANSFORMERS),
     Meant("classifier/*", SILENT, _OF_TRANSFORMERS),
-    Meant("*-run/metrics.jsonl: metrics.jsonl: a* flipped*: *", SILENT, _JOURNAL),
+    Meant("*-run/metrics.jsonl: metrics.jsonl: a* flipped*: *", SILENT, _METRICS_LOG),
     Meant("glue-run/config.json: *: convert", SILENT, _CARD),
     Meant("evaluated-run/evaluation.json: *: convert", SILENT, _CARD),
 )

@@ -27,7 +27,7 @@ class Command(NamedTuple):
     """A command line that works.
 
     Attributes:
-      door, arguments: see `doors.Job`.
+      program, arguments: see `doors.Job`.
       needs: name in the folder -> the artefact that is copied.
       result: maps (folder, end) to a value that is equal if the program did the same; None if every
         try must be refused.
@@ -74,7 +74,7 @@ def _files(*names: str) -> Callable[[Path, End], Any]:
     return result
 
 
-# What differs in each run, beside pictures; a study's "made" has hashes of files with clocks.
+# What differs in each run, next to pictures; a study's "made" has hashes of files with clocks.
 _NOT_THE_RESULT = {
     *(".lock", "times.jsonl", "times.json", "made", "logs", "tensorboard", "checkpoints"),
 }

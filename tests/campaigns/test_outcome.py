@@ -28,7 +28,7 @@ _LOOP = 'Traceback (most recent call last)\n  File "uvloop/loop.pyx", line 1, in
 
 
 @pytest.mark.parametrize(
-    "end,right,outcome",
+    "end, right, outcome",
     [
         (End(0, "a warning\n"), True, SURVIVED),
         (End(0, ""), False, SILENT),

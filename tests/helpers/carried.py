@@ -23,11 +23,11 @@ def train_three_batches(
     *,
     accumulate: int,
 ) -> tuple[list[dict[str, float]], tuple[Any, Any]]:
-    """The metrics of three updates by SGD from fresh parameters; the parameters and the carry."""
+    """The metrics of three updates by SGD from random parameters; the parameters and the carry."""
     rows = len(make_batch(0)["input_mask"])
     optimizer = optax.with_extra_args_support(optax.sgd(1e-2))
     experiment = Experiment(objective.model(spec), objective, optimizer, placement, rows=rows)
-    state, found = experiment.fresh_state(0), []
+    state, found = experiment.initial_state(0), []
     step = Trainer(experiment).step(accumulate)
     with placement.active():
         for number in range(3):

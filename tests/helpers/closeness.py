@@ -54,13 +54,15 @@ def assert_close(
     leaves = jax.tree.leaves(expected, is_leaf=is_leaf)
     least = share * max(map(largest_of, leaves), default=0.0)
 
-    def compare(path: tuple, ours: Any, theirs: Any) -> None:
-        ours, theirs = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
-        largest = max(largest_of(theirs), least) if size is None else size
+    def compare(path: tuple, result: Any, reference: Any) -> None:
+        result, reference = np.asarray(result, np.float64), np.asarray(reference, np.float64)
+        largest = max(largest_of(reference), least) if size is None else size
         limit = rounding(largest, terms, dtype)
-        assert ours.shape == theirs.shape, f"{err_msg}{jax.tree_util.keystr(path)}: other shapes"
+        assert result.shape == reference.shape, (
+            f"{err_msg}{jax.tree_util.keystr(path)}: other shapes"
+        )
         np.testing.assert_allclose(
-            ours, theirs, rtol=0, atol=limit, err_msg=err_msg + jax.tree_util.keystr(path)
+            result, reference, rtol=0, atol=limit, err_msg=err_msg + jax.tree_util.keystr(path)
         )
 
     jax.tree_util.tree_map_with_path(compare, found, expected, is_leaf=is_leaf)

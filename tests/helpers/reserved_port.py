@@ -9,7 +9,7 @@ from collections.abc import Iterator
 def reserved_port() -> Iterator[int]:
     """Yields a free port of this machine, and holds it until the block ends.
 
-    The coordinator's server (gRPC) binds the port beside it, because both set SO_REUSEPORT. Nobody
+    The coordinator's server (gRPC) binds the port next to it, because both set SO_REUSEPORT. Nobody
     listens on the socket here, so the server gets all connections.
     """
     with socket.socket() as held:

@@ -4,10 +4,10 @@ import jax
 import numpy as np
 
 from bertjax.interop.pretrained import Pretrained
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.models.encoders.elmo.spec import ElmoSpec
 from bertjax.models.encoders.registry import make_encoder
-from bertjax.models.heads.architectures import text_inputs
+from bertjax.models.heads.head_specs import text_inputs
 from bertjax.text.characters import Characters
 from bertjax.training.model import zeros
 
@@ -38,7 +38,7 @@ def small_elmo(**changes) -> Pretrained:
         boxed,
         is_leaf=lambda x: hasattr(x, "value"),
     )
-    return Pretrained("small", kinds.ENCODER, spec, {"elmo": params}, Characters())
+    return Pretrained("small", head_types.ENCODER, spec, {"elmo": params}, Characters())
 
 
 def batch_of(texts: list[list[str]], length: int) -> dict[str, np.ndarray]:

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
-from bertjax.interop.names import to_ours
+from bertjax.interop.names import to_jax
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.published.registry import array_names
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.models.encoders.registry import ENCODERS
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.text.vocabulary import learn
@@ -28,13 +28,13 @@ def small_gpt(tokenizer: Tokenizer, name: str = "gpt2", **fields: int) -> Pretra
     sizes = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=96)
     sizes |= dict(vocab_size=tokenizer.vocabulary_size, max_position_embeddings=23) | fields
     spec = ENCODERS[name].spec(**sizes)
-    entries = array_names((name,), spec, kinds.CAUSAL_LM, 0)
+    entries = array_names((name,), spec, head_types.CAUSAL_LM, 0)
     rng = np.random.default_rng(5)
     arrays = {}
     for e in entries:
-        is_scale, is_bias = re.search(r"ln_\w\.weight", e.theirs), e.theirs.endswith(".bias")
+        is_scale, is_bias = re.search(r"ln_\w\.weight", e.hf_name), e.hf_name.endswith(".bias")
         drawn = rng.normal(bool(is_scale), 0.05 if is_bias else 0.4, e.shape)
-        arrays[e.theirs] = drawn.astype(np.float32)
+        arrays[e.hf_name] = drawn.astype(np.float32)
     return Pretrained(
-        f"a {name}", kinds.CAUSAL_LM, spec, to_ours(arrays, entries, "test"), tokenizer
+        f"a {name}", head_types.CAUSAL_LM, spec, to_jax(arrays, entries, "test"), tokenizer
     )

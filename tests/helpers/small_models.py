@@ -1,4 +1,4 @@
-"""A small odd-sized model of every architecture, with random numbers in every array."""
+"""A small odd-sized model of every head_spec, with random numbers in every array."""
 
 import dataclasses
 
@@ -8,8 +8,8 @@ from bertjax.interop import names
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.published.registry import PUBLISHED, array_names
 from bertjax.models.encoders.presets import BertSpec
-from bertjax.models.heads.architectures import ARCHITECTURES
-from bertjax.models.heads.embedding import LATE, Embedding, model_kind
+from bertjax.models.heads.embedding import LATE, Embedding, head_type_of
+from bertjax.models.heads.head_specs import HEAD_SPECS
 from bertjax.text.special_tokens import SPECIAL_TOKENS
 from bertjax.text.tokenizer import Tokenizer
 
@@ -34,7 +34,7 @@ PIECES = [*SPECIAL_TOKENS, *WORDS]
 
 def small_model(
     vocabulary,
-    architecture: str = "BertForPreTraining",
+    head_spec: str = "BertForPreTraining",
     spec: BertSpec = SPEC,
     classes: tuple[str, ...] = CLASSES,
 ) -> Pretrained:
@@ -44,24 +44,24 @@ def small_model(
       classes: the classes of a classifier.
     """
     rng = np.random.default_rng(7)
-    kind = KINDS[architecture]
-    parts = ARCHITECTURES[kind].parts(spec)
+    kind = KINDS[head_spec]
+    parts = HEAD_SPECS[kind].parts(spec)
     if "classifier" not in parts:
         classes = ()
-    elif architecture == "BertForMultipleChoice":
+    elif head_spec == "BertForMultipleChoice":
         classes = ("LABEL_0",)  # one score a choice
     entries = array_names(parts, spec, kind, len(classes))
     arrays = {
-        entry.theirs: rng.normal(
-            1 if "LayerNorm.weight" in entry.theirs else 0, 0.2, entry.shape
+        entry.hf_name: rng.normal(
+            1 if "LayerNorm.weight" in entry.hf_name else 0, 0.2, entry.shape
         ).astype(np.float32)
         for entry in entries
     }
     return Pretrained(
-        origin=f"a {architecture}",
-        kind=kind,
+        origin=f"a {head_spec}",
+        head_type=kind,
         spec=spec,
-        params=names.to_ours(arrays, entries, "test"),
+        params=names.to_jax(arrays, entries, "test"),
         tokenizer=Tokenizer.open(vocabulary),
         classes=classes,
     )
@@ -79,5 +79,5 @@ def with_vectors(model: Pretrained, embedding: Embedding) -> Pretrained:
 
 def vector_model(vocabulary, embedding: Embedding) -> Pretrained:
     """A `small_model` that makes such vectors."""
-    name = PUBLISHED["bert"].classes[model_kind(embedding)]
+    name = PUBLISHED["bert"].classes[head_type_of(embedding)]
     return with_vectors(small_model(vocabulary, name), embedding)

@@ -16,7 +16,7 @@ def some_updates(
 ) -> tuple[list[dict[str, float]], Any]:
     """The metrics of three updates at rate 1, and the parameters after them."""
     placement, trainer = experiment.placement, Trainer(experiment)
-    state, found = experiment.fresh_state(0), []
+    state, found = experiment.initial_state(0), []
     rows = len(batch["input_ids"])
     with placement.active():
         for _ in range(3):

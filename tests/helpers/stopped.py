@@ -7,12 +7,12 @@ from unittest import mock
 import pytest
 
 from bertjax.programs import pretrain
-from bertjax.training.journal import Journal
+from bertjax.training.metrics_log import MetricsLog
 
 
 def pretrain_until_stopped(config: Any, folder: Path, lines: int) -> None:
-    """Begins a run, and stops it behind so many lines of its metrics."""
-    written, write = [], Journal.write
+    """Begins a run, and stops it after so many lines of its metrics."""
+    written, write = [], MetricsLog.write
 
     def stop(self, *arguments, **fields):
         write(self, *arguments, **fields)
@@ -20,5 +20,5 @@ def pretrain_until_stopped(config: Any, folder: Path, lines: int) -> None:
         if len(written) == lines:
             raise KeyboardInterrupt
 
-    with mock.patch.object(Journal, "write", stop), pytest.raises(KeyboardInterrupt):
+    with mock.patch.object(MetricsLog, "write", stop), pytest.raises(KeyboardInterrupt):
         pretrain.run(config, str(folder))

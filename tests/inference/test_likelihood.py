@@ -11,7 +11,7 @@ from bertjax.base.errors import InputError
 from bertjax.inference.likelihood import log_likelihoods
 from bertjax.inference.scored_rows import MASKINGS
 from bertjax.interop.hugging_face import write_hugging_face
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from tests.helpers.closeness import rounding
 from tests.helpers.slow_cases import others_slow
 from tests.helpers.small_models import SPEC
@@ -28,7 +28,7 @@ CAUSAL = dataclasses.replace(PADDED, causal=True)
 
 def own_logits(model):
     """A function from a sequence's ids to the model's logits [13, V], a sequence at a time."""
-    module, longest = model.model(kinds.MASKED_LM), SPEC.max_position_embeddings
+    module, longest = model.model(head_types.MASKED_LM), SPEC.max_position_embeddings
 
     @jax.jit
     def of_inputs(inputs):
@@ -102,7 +102,7 @@ def test_left_to_right(make_pretrained):
 
 @pytest.mark.slow
 def test_another_family(vocabulary):
-    model = modernbert_models.small_model(vocabulary, kinds.MASKED_LM)
+    model = modernbert_models.small_model(vocabulary, head_types.MASKED_LM)
     expected = [by_hand(model, text, "word", own_logits(model)) for text in TEXTS[:3]]
     np.testing.assert_allclose(log_likelihoods(model, TEXTS[:3], "word"), expected, rounding(1))
 
@@ -177,8 +177,8 @@ def test_models_that_cannot_score(make_pretrained):
 
 
 def test_a_discriminator(vocabulary):
-    model = modernbert_models.small_model(vocabulary, kinds.REPLACED_TOKENS)
-    with pytest.raises(InputError, match="without masked_lm.*: take the generator beside it"):
+    model = modernbert_models.small_model(vocabulary, head_types.REPLACED_TOKENS)
+    with pytest.raises(InputError, match="without masked_lm.*: take the generator next to it"):
         log_likelihoods(model, ["cat"])
 
 

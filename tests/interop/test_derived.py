@@ -10,7 +10,7 @@ from bertjax.base.errors import InputError
 from bertjax.interop.derived import as_family, with_layers
 from bertjax.interop.hugging_face import write_hugging_face
 from bertjax.interop.proof import outputs, random_inputs
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.runs.source import open_model
 from tests.helpers.small_models import SPEC
 from tests.models.encoders import modernbert_models
@@ -21,13 +21,13 @@ THREE = dataclasses.replace(SPEC, num_hidden_layers=3)
 def test_some_layers(make_pretrained, tmp_path):
     given = make_pretrained(spec=THREE)
     some = with_layers(given, (0, 2))
-    assert some.spec == SPEC and some.kind == given.kind
-    ours, theirs = (each.params["bert"]["encoder"] for each in (some, given))
-    assert ours == {"layer_0": theirs["layer_0"], "layer_1": theirs["layer_2"]}
+    assert some.spec == SPEC and some.head_type == given.head_type
+    result, reference = (each.params["bert"]["encoder"] for each in (some, given))
+    assert result == {"layer_0": reference["layer_0"], "layer_1": reference["layer_2"]}
     inputs = random_inputs(some)
     turned = with_layers(given, (2, 0))
     states, others = (
-        outputs(each.model(kinds.ENCODER), each.params, inputs)["sequence"]
+        outputs(each.model(head_types.ENCODER), each.params, inputs)["sequence"]
         for each in (some, turned)
     )
     assert np.abs(others - states).max() > 0.1
@@ -42,7 +42,7 @@ def test_some_layers(make_pretrained, tmp_path):
 
 def test_a_layer_with_other_parameters_than_its_place(vocabulary):
     """The first layer of a ModernBERT has no norm before its attention."""
-    given = modernbert_models.small_model(vocabulary, kinds.MASKED_LM)
+    given = modernbert_models.small_model(vocabulary, head_types.MASKED_LM)
     given = dataclasses.replace(
         given, spec=dataclasses.replace(given.spec, global_attn_every_n_layers=1)
     )
@@ -51,7 +51,7 @@ def test_a_layer_with_other_parameters_than_its_place(vocabulary):
 
 
 def test_a_layer_of_another_kind_than_its_place(vocabulary):
-    given = modernbert_models.small_model(vocabulary, kinds.MASKED_LM)
+    given = modernbert_models.small_model(vocabulary, head_types.MASKED_LM)
     kinds_of = [given.spec.layer_kind(each) for each in range(given.spec.num_hidden_layers)]
     assert kinds_of[:2] == ["global", "local"]
     layer = kinds_of.index("global", 1)
@@ -67,7 +67,7 @@ def test_a_distilbert_of_a_bert(make_pretrained):
     params["bert"]["embeddings"]["segment"][:] = 0
     given = dataclasses.replace(given, params=params)
     found = as_family(given, "distilbert")
-    assert (found.family.name, found.kind) == ("distilbert", kinds.MASKED_LM)
+    assert (found.family.name, found.head_type) == ("distilbert", head_types.MASKED_LM)
     assert found.spec.hidden_act == SPEC.hidden_act and found.missing == ()
     assert {name.split("/")[0] for name in found.left_out} == {
         *("distilbert", "pooler", "next_sentence_head")
@@ -76,7 +76,7 @@ def test_a_distilbert_of_a_bert(make_pretrained):
     inputs = random_inputs(given)
     np.testing.assert_array_equal(
         outputs(found.model(), found.params, inputs)["masked_lm"],
-        outputs(given.model(kinds.MASKED_LM), given.params, inputs)["masked_lm"],
+        outputs(given.model(head_types.MASKED_LM), given.params, inputs)["masked_lm"],
     )
 
 

@@ -38,9 +38,9 @@ def test_written_and_read_back_bit_for_bit(changes, tmp_path):
     write_elmo(model, tmp_path)
     again = read_elmo(tmp_path, "again")
     assert again.spec == model.spec
-    ours, theirs = (flatten_dict(m.params) for m in (model, again))
-    assert ours.keys() == theirs.keys()
-    assert all(ours[name].tobytes() == theirs[name].tobytes() for name in ours)
+    result, reference = (flatten_dict(m.params) for m in (model, again))
+    assert result.keys() == reference.keys()
+    assert all(result[name].tobytes() == reference[name].tobytes() for name in result)
     assert again.identity == model.identity
 
 
@@ -53,9 +53,9 @@ def test_names_and_shapes_are_those_of_bilm_tf(folder, shared_data):
             arrays.visititems(lambda name, item: found.append((name, getattr(item, "ndim", 0))))
         return {each for each in found if each[1]}
 
-    theirs = names(shared_data / "elmo" / "lm_weights.hdf5")
-    ours = names(folder / "weights.hdf5")
-    assert ours - theirs == {  # a third layer
+    reference = names(shared_data / "elmo" / "lm_weights.hdf5")
+    result = names(folder / "weights.hdf5")
+    assert result - reference == {  # a third layer
         (f"RNN_{way}/RNN/MultiRNNCell/Cell2/LSTMCell/{name}", ndim)
         for way in (0, 1)
         for name, ndim in (("W_0", 2), ("B", 1), ("W_P_0", 2))

@@ -211,12 +211,12 @@ def assert_same_function(pretrained, expected: dict, inputs: list[np.ndarray]) -
     outputs = jax.jit(partial(module.apply, deterministic=True))(params, batch)
     assert {"states", *outputs} == expected.keys()
     assert len(states) == len(expected["states"])
-    for i, (ours, theirs) in enumerate(zip(states, expected["states"], strict=True)):
-        print(f"hidden state {i}: {np.abs(ours - theirs).max():.1e} off")
-        assert_close(ours, theirs, err_msg=f"hidden state {i}")
-    for name, ours in outputs.items():
-        print(f"{name}: {np.abs(ours - expected[name]).max():.1e} off")
-        assert_close(ours, expected[name], err_msg=name)
+    for i, (result, reference) in enumerate(zip(states, expected["states"], strict=True)):
+        print(f"hidden state {i}: {np.abs(result - reference).max():.1e} off")
+        assert_close(result, reference, err_msg=f"hidden state {i}")
+    for name, result in outputs.items():
+        print(f"{name}: {np.abs(result - expected[name]).max():.1e} off")
+        assert_close(result, expected[name], err_msg=name)
 
 
 @pytest.fixture(scope="module")
@@ -362,7 +362,7 @@ def hollow(tmp_path) -> Path:
     "missing, message",
     [
         ("bert_model.ckpt.index", "no checkpoint there: give a folder with bert_model.ckpt.index"),
-        ("bert_config.json", "no bert_config.json beside the checkpoint"),
+        ("bert_config.json", "no bert_config.json next to the checkpoint"),
         ("vocab.txt", "vocab.txt"),
     ],
 )

@@ -17,7 +17,7 @@ from bertjax.interop import hub, json_files, names
 from bertjax.interop.hub import model_folder
 from bertjax.interop.hugging_face import read_hugging_face, spec_of, write_hugging_face
 from bertjax.interop.published.registry import PUBLISHED
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.models.encoders.registry import ENCODERS
 from bertjax.text.tokenizer import Tokenizer
 from tests.helpers.closeness import assert_close
@@ -34,7 +34,7 @@ def written(make_pretrained, tmp_path):
     class Written:
         folder = tmp_path / "model"
         model = make_pretrained()
-        arrays = names.to_theirs(model.params, model.entries)
+        arrays = names.to_hf(model.params, model.entries)
 
         def save(self, arrays, name="model.safetensors"):
             safetensors.numpy.save_file(arrays, self.folder / name)
@@ -60,15 +60,15 @@ def _assert_equal(params, wanted):
 
 
 @pytest.mark.parametrize("hidden_act", ["gelu", "gelu_tanh"])
-@pytest.mark.parametrize("architecture", KINDS)
-def test_out_and_in_is_bit_equal(make_pretrained, tmp_path, architecture, hidden_act):
-    causal = architecture == "BertLMHeadModel"
+@pytest.mark.parametrize("head_spec", KINDS)
+def test_out_and_in_is_bit_equal(make_pretrained, tmp_path, head_spec, hidden_act):
+    causal = head_spec == "BertLMHeadModel"
     spec = dataclasses.replace(SPEC, causal=causal, hidden_act=hidden_act, layer_norm_eps=1e-9)
-    model = make_pretrained(architecture, spec)
+    model = make_pretrained(head_spec, spec)
     write_hugging_face(model, tmp_path)
     again = read_hugging_face(tmp_path, "hf:again")
     _assert_equal(again.params, model.params)
-    assert (again.spec, again.class_name, again.classes) == (spec, architecture, model.classes)
+    assert (again.spec, again.class_name, again.classes) == (spec, head_spec, model.classes)
     assert again.tokenizer.tokens == model.tokenizer.tokens
     assert again.left_out == {} and again.missing == ()
     written = safetensors.numpy.load_file(tmp_path / "model.safetensors")
@@ -105,7 +105,7 @@ def test_narrow_floats_are_widened_exactly(written, dtype):
     file = written.folder / "model.safetensors"
     file.write_bytes(len(head).to_bytes(8, "little") + head + data)
     model = written.read()
-    again = names.to_theirs(model.params, model.entries)
+    again = names.to_hf(model.params, model.entries)
     for name, array in narrow.items():
         np.testing.assert_array_equal(again[name], array.astype(np.float32))
 
@@ -165,7 +165,7 @@ def test_a_missing_pooler_is_said(written):
     with pytest.raises(InputError, match="BertModel weights without pooler"):
         model.model()
     with pytest.raises(InputError, match="without masked_lm, which BertForMaskedLM has"):
-        model.model(kinds.MASKED_LM)
+        model.model(head_types.MASKED_LM)
 
 
 def test_an_array_of_another_head_is_left_out_and_named(written):
@@ -236,18 +236,18 @@ def test_configurations_that_do_not_fit(written, changes, message):
         written.read()
 
 
-@pytest.mark.parametrize("architecture", ["BertForSequenceClassification", "BertForMultipleChoice"])
-def test_a_class_of_a_text_read_left_to_right(make_pretrained, tmp_path, architecture):
+@pytest.mark.parametrize("head_spec", ["BertForSequenceClassification", "BertForMultipleChoice"])
+def test_a_class_of_a_text_read_left_to_right(make_pretrained, tmp_path, head_spec):
     """transformers predicts it from [CLS], as no model does here."""
-    model = make_pretrained(architecture)
-    ours = dataclasses.replace(model, spec=dataclasses.replace(model.spec, causal=True))
+    model = make_pretrained(head_spec)
+    result = dataclasses.replace(model, spec=dataclasses.replace(model.spec, causal=True))
     with pytest.raises(InputError, match="transformers has no such model .*predict.py open"):
-        write_hugging_face(ours, tmp_path)
+        write_hugging_face(result, tmp_path)
     assert list(tmp_path.iterdir()) == []
     write_hugging_face(model, tmp_path)
     config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
     (tmp_path / "config.json").write_text(json.dumps(config | {"is_decoder": True}))
-    with pytest.raises(InputError, match=rf"theirs: {architecture} that reads left to right \(is_"):
+    with pytest.raises(InputError, match=rf"theirs: {head_spec} that reads left to right \(is_"):
         read_hugging_face(tmp_path, "theirs")
 
 
@@ -494,13 +494,13 @@ def test_a_name_without_network(tmp_path, monkeypatch):
 @pytest.mark.peers
 @pytest.mark.parametrize("hidden_act", ["gelu", "gelu_new"])
 @pytest.mark.parametrize(
-    ("architecture", "causal"),
+    ("head_spec", "causal"),
     [
         *((name, name == "BertLMHeadModel") for name in KINDS),
         *((name, True) for name in ("BertForTokenClassification", "BertForQuestionAnswering")),
     ],
 )
-def test_transformers_read_and_written(vocabulary, tmp_path, architecture, causal, hidden_act):
+def test_transformers_read_and_written(vocabulary, tmp_path, head_spec, causal, hidden_act):
     """A model of transformers computes the same here, and transformers loads a model from here."""
     import torch
     import transformers
@@ -513,12 +513,12 @@ def test_transformers_read_and_written(vocabulary, tmp_path, architecture, causa
         intermediate_size=SPEC.intermediate_size,
         max_position_embeddings=SPEC.max_position_embeddings,
         hidden_act=hidden_act,
-        num_labels=2 if architecture == "BertForQuestionAnswering" else 3,
+        num_labels=2 if head_spec == "BertForQuestionAnswering" else 3,
         is_decoder=causal,
         attn_implementation="eager",
     )
     torch.manual_seed(3)
-    peer = getattr(transformers, architecture)(config).eval()
+    peer = getattr(transformers, head_spec)(config).eval()
     with torch.no_grad():
         for parameter in peer.parameters():
             parameter += 0.2 * torch.randn_like(parameter)
@@ -527,32 +527,32 @@ def test_transformers_read_and_written(vocabulary, tmp_path, architecture, causa
     (source / "vocab.txt").write_bytes(vocabulary.read_bytes())
 
     rng = np.random.default_rng(0)
-    shape = (2, 3, 11) if architecture == "BertForMultipleChoice" else (3, 11)
+    shape = (2, 3, 11) if head_spec == "BertForMultipleChoice" else (3, 11)
     ids, segments = rng.integers(0, SPEC.vocab_size, shape), rng.integers(0, 2, shape)
     mask = np.ones(shape, int)
     mask[..., 1, 7:] = 0
     mask[..., 2, :4] = 0
     with torch.no_grad():
-        theirs = peer(
+        reference = peer(
             input_ids=torch.tensor(ids),
             attention_mask=torch.tensor(mask),
             token_type_ids=torch.tensor(segments),
         )
-    theirs = [value.numpy() for value in theirs.values() if torch.is_tensor(value)]
+    reference = [value.numpy() for value in reference.values() if torch.is_tensor(value)]
 
     model = read_hugging_face(source, "hf:source")
     inputs = {"input_ids": ids, "input_mask": mask, "token_type_ids": segments}
     apply = partial(model.model().apply, deterministic=True)
     outputs = jax.jit(lambda params: [*apply({"params": params}, inputs).values()])(model.params)
-    assert len(outputs) == len(theirs)
-    for number, (ours, wanted) in enumerate(zip(outputs, theirs, strict=True)):
-        if architecture == "BertLMHeadModel":  # a row that sees only padding has no defined output
-            ours, wanted = ours[mask > 0], wanted[mask > 0]
-        assert_close(ours, wanted, err_msg=f"output {number}: ")
+    assert len(outputs) == len(reference)
+    for number, (result, wanted) in enumerate(zip(outputs, reference, strict=True)):
+        if head_spec == "BertLMHeadModel":  # a row that sees only padding has no defined output
+            result, wanted = result[mask > 0], wanted[mask > 0]
+        assert_close(result, wanted, err_msg=f"output {number}: ")
 
     target.mkdir()
     write_hugging_face(model, target)
-    again, loading = getattr(transformers, architecture).from_pretrained(
+    again, loading = getattr(transformers, head_spec).from_pretrained(
         target, output_loading_info=True
     )
     assert {name: found for name, found in loading.items() if found} == {}

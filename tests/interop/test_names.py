@@ -12,40 +12,40 @@ from bertjax.base.errors import InputError
 from bertjax.interop import names
 from bertjax.interop.google import in_hugging_face_terms
 from bertjax.interop.published.registry import PUBLISHED, array_names
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.models.encoders.registry import ENCODERS
-from bertjax.models.heads.architectures import ARCHITECTURES, text_inputs
+from bertjax.models.heads.head_specs import HEAD_SPECS, text_inputs
 from tests.helpers.slow_cases import others_slow
 from tests.helpers.small_models import KINDS, SPEC
 
 
 def _arrays(entries, seed=0):
     rng = np.random.default_rng(seed)
-    return {entry.theirs: rng.normal(size=entry.shape).astype(np.float32) for entry in entries}
+    return {entry.hf_name: rng.normal(size=entry.shape).astype(np.float32) for entry in entries}
 
 
-@pytest.mark.parametrize("architecture", KINDS)
-def test_it_fills_exactly_the_parameters_of_the_module(architecture):
-    kind, of_choices = KINDS[architecture], architecture == "BertForMultipleChoice"
+@pytest.mark.parametrize("head_spec", KINDS)
+def test_it_fills_exactly_the_parameters_of_the_module(head_spec):
+    kind, of_choices = KINDS[head_spec], head_spec == "BertForMultipleChoice"
     inputs = text_inputs(SPEC, **(dict(B=2, C=3, S=5) if of_choices else dict(B=2, S=5)))
     classes = 1 if of_choices else 3
-    module = ARCHITECTURES[kind].build(SPEC, classes)
+    module = HEAD_SPECS[kind].build(SPEC, classes)
 
     def init(inputs):
         return module.init(jax.random.key(0), inputs, deterministic=True)["params"]
 
     wanted = flatten_dict(nn.unbox(jax.eval_shape(init, inputs)), sep="/")
-    entries = array_names(ARCHITECTURES[kind].parts(SPEC), SPEC, kind, classes)
-    ours = flatten_dict(names.to_ours(_arrays(entries), entries, "test"), sep="/")
-    assert {k: v.shape for k, v in ours.items()} == {k: v.shape for k, v in wanted.items()}
+    entries = array_names(HEAD_SPECS[kind].parts(SPEC), SPEC, kind, classes)
+    result = flatten_dict(names.to_jax(_arrays(entries), entries, "test"), sep="/")
+    assert {k: v.shape for k, v in result.items()} == {k: v.shape for k, v in wanted.items()}
 
 
 def test_write_then_read_is_bit_equal():
     parts = ("bert", "pooler", "masked_lm", "next_sentence_head", "classifier", "span")
-    entries = array_names(parts, SPEC, kinds.PRE_TRAINING, 3)
+    entries = array_names(parts, SPEC, head_types.PRE_TRAINING, 3)
     arrays = _arrays(entries)
     assert len(arrays) == len(entries)
-    again = names.to_theirs(names.to_ours(arrays, entries, "test"), entries)
+    again = names.to_hf(names.to_jax(arrays, entries, "test"), entries)
     assert again.keys() == arrays.keys()
     for name, array in arrays.items():
         assert array.tobytes() == again[name].tobytes(), name
@@ -53,7 +53,7 @@ def test_write_then_read_is_bit_equal():
 
 
 def test_products_that_are_stored_as_here():
-    """[in, out], as in GPT-2's Conv1D, with query, key and value beside each other in one array."""
+    """[in, out], as in GPT-2's Conv1D, with query, key and value in one array."""
     sizes = {"qkv/kernel": ((6, 3, 2, 5), 1), "qkv/bias": ((3, 2, 5), 0)}
     sizes |= {"output/kernel": ((2, 5, 6), 2)}
     rows = (("qkv", "attn", names.as_here), ("output", "out", names.as_here))
@@ -61,14 +61,14 @@ def test_products_that_are_stored_as_here():
     arrays = _arrays(entries)
     shapes = {"attn.weight": (6, 30), "attn.bias": (30,), "out.weight": (10, 6)}
     assert {name: array.shape for name, array in arrays.items()} == shapes
-    ours = names.to_ours(arrays, entries, "test")
+    result = names.to_jax(arrays, entries, "test")
     head, column, row = 1, 3, 4
     place = head * 5 + column
     of_value = 2 * 10 + place
-    assert ours["qkv"]["kernel"][row, 2, head, column] == arrays["attn.weight"][row, of_value]
-    assert ours["qkv"]["bias"][2, head, column] == arrays["attn.bias"][of_value]
-    assert ours["output"]["kernel"][head, column, row] == arrays["out.weight"][place, row]
-    again = names.to_theirs(ours, entries)
+    assert result["qkv"]["kernel"][row, 2, head, column] == arrays["attn.weight"][row, of_value]
+    assert result["qkv"]["bias"][2, head, column] == arrays["attn.bias"][of_value]
+    assert result["output"]["kernel"][head, column, row] == arrays["out.weight"][place, row]
+    again = names.to_hf(result, entries)
     assert {name: again[name].tobytes() for name in shapes} == {
         name: arrays[name].tobytes() for name in shapes
     }
@@ -76,40 +76,40 @@ def test_products_that_are_stored_as_here():
 
 def test_our_arrays_are_in_order_of_memory():
     """Otherwise a library that writes memory unchanged, such as safetensors, would garble them."""
-    entries = array_names(("bert", "pooler", "masked_lm"), SPEC, kinds.PRE_TRAINING, 0)
-    for leaf in jax.tree.leaves(names.to_ours(_arrays(entries), entries, "test")):
+    entries = array_names(("bert", "pooler", "masked_lm"), SPEC, head_types.PRE_TRAINING, 0)
+    for leaf in jax.tree.leaves(names.to_jax(_arrays(entries), entries, "test")):
         assert leaf.flags.c_contiguous
 
 
 def test_the_place_of_a_product():
     """Checks single elements by hand: of head 2 of the key, and of the attention's output."""
-    entries = array_names(("bert",), SPEC, kinds.ENCODER, 0)
+    entries = array_names(("bert",), SPEC, head_types.ENCODER, 0)
     arrays = _arrays(entries)
-    ours = flatten_dict(names.to_ours(arrays, entries, "test"), sep="/")
+    result = flatten_dict(names.to_jax(arrays, entries, "test"), sep="/")
     head, column, row = 2, 5, 11  # H = 8
     at = "bert.encoder.layer.1.attention"
     assert (
-        ours["bert/encoder/layer_1/attention/qkv/kernel"][row, 1, head, column]
+        result["bert/encoder/layer_1/attention/qkv/kernel"][row, 1, head, column]
         == arrays[f"{at}.self.key.weight"][head * 8 + column, row]
     )
     assert (
-        ours["bert/encoder/layer_1/attention/qkv/bias"][2, head, column]
+        result["bert/encoder/layer_1/attention/qkv/bias"][2, head, column]
         == arrays[f"{at}.self.value.bias"][head * 8 + column]
     )
     assert (
-        ours["bert/encoder/layer_1/attention/output/kernel"][head, column, row]
+        result["bert/encoder/layer_1/attention/output/kernel"][head, column, row]
         == arrays[f"{at}.output.dense.weight"][row, head * 8 + column]
     )
 
 
 def test_missing_and_misshapen_arrays():
-    entries = array_names(("bert",), SPEC, kinds.ENCODER, 0)
+    entries = array_names(("bert",), SPEC, head_types.ENCODER, 0)
     arrays = _arrays(entries)
     name = "bert.encoder.layer.1.output.dense.bias"
     with pytest.raises(InputError, match=f"here: {name} is missing"):
-        names.to_ours({k: v for k, v in arrays.items() if k != name}, entries, "here")
+        names.to_jax({k: v for k, v in arrays.items() if k != name}, entries, "here")
     with pytest.raises(InputError, match=rf"here: {name} has the shape \[23\].*have \[24\]"):
-        names.to_ours(arrays | {name: arrays[name][:-1]}, entries, "here")
+        names.to_jax(arrays | {name: arrays[name][:-1]}, entries, "here")
 
 
 @pytest.mark.parametrize(
@@ -162,8 +162,8 @@ def test_names_of_google(name, canonical, transposed):
 
 
 # Parts that a kind's models have, and transformers' do not.
-_ONLY_OURS = {("gpt2", kinds.MULTIPLE_CHOICE), ("openai-gpt", kinds.MULTIPLE_CHOICE)}
-_ONLY_OURS |= {(name, kinds.QUESTION_ANSWERING) for name in ("eurobert", "neobert")}
+_ONLY_OURS = {("gpt2", head_types.MULTIPLE_CHOICE), ("openai-gpt", head_types.MULTIPLE_CHOICE)}
+_ONLY_OURS |= {(name, head_types.QUESTION_ANSWERING) for name in ("eurobert", "neobert")}
 
 
 @pytest.mark.parametrize(
@@ -184,10 +184,10 @@ def test_the_rows_name_every_array(name):
         seen |= parts
         entries = array_names(parts, spec, kind, 5)
         arrays = names.arrays_of(spec, kind, 5)
-        assert {entry.ours for entry in entries} == {
+        assert {entry.path for entry in entries} == {
             path for path in arrays if path.split("/")[0] in parts
         }
-        assert len({entry.theirs for entry in entries}) == len(entries)
+        assert len({entry.hf_name for entry in entries}) == len(entries)
 
 
 @pytest.mark.parametrize(
@@ -200,24 +200,24 @@ def test_the_rows_name_every_array(name):
     ],
 )
 def test_published_sizes_have_as_many_parameters(name, size, expected):
-    arrays = names.arrays_of(ENCODERS[name].spec.named(size), kinds.ENCODER, 0)
+    arrays = names.arrays_of(ENCODERS[name].spec.named(size), head_types.ENCODER, 0)
     assert sum(prod(shape) for shape, _ in arrays.values()) == expected
 
 
 def test_arrays_that_are_stacked_here():
-    """Two in one array, on the first axis of the outputs: a gate, and keys beside values."""
+    """Two in one array, on the first axis of the outputs: a gate, and keys next to values."""
     sizes = {"in/kernel": ((6, 2, 5), 1), "kv/kernel": ((6, 2, 3, 4), 1), "kv/bias": ((2, 3, 4), 0)}
     rows = (("in", "mlp.(gate|up)_proj"), ("kv", "(k|v)_proj"), ("query", "q_proj"))
     entries = list(names.expand(rows, "", sizes))
     arrays = _arrays(entries)
-    ours = names.to_ours(arrays, entries, "test")
-    assert ours["in"]["kernel"][4, 1, 3] == arrays["mlp.up_proj.weight"][3, 4]
-    assert ours["kv"]["kernel"][5, 0, 2, 1] == arrays["k_proj.weight"][2 * 4 + 1, 5]
-    assert ours["kv"]["bias"][1, 2, 3] == arrays["v_proj.bias"][2 * 4 + 3]
-    assert {path: array.shape for path, array in flatten_dict(ours, sep="/").items()} == {
+    result = names.to_jax(arrays, entries, "test")
+    assert result["in"]["kernel"][4, 1, 3] == arrays["mlp.up_proj.weight"][3, 4]
+    assert result["kv"]["kernel"][5, 0, 2, 1] == arrays["k_proj.weight"][2 * 4 + 1, 5]
+    assert result["kv"]["bias"][1, 2, 3] == arrays["v_proj.bias"][2 * 4 + 3]
+    assert {path: array.shape for path, array in flatten_dict(result, sep="/").items()} == {
         path: shape for path, (shape, _) in sizes.items()
     }
-    again = names.to_theirs(ours, entries)
+    again = names.to_hf(result, entries)
     assert {key: array.tobytes() for key, array in again.items()} == {
         key: array.tobytes() for key, array in arrays.items()
     }

@@ -9,7 +9,7 @@ import pytest
 from bertjax.base.errors import InputError
 from bertjax.interop import onnx, proof
 from bertjax.interop.hugging_face import write_hugging_face
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.programs import convert
 from tests.helpers.closeness import LOGITS, rounding
 from tests.models.encoders import modernbert_models
@@ -53,17 +53,17 @@ def test_a_classifier_is_exported(make_pretrained, tmp_path, capfd):
     assert found["ONNX Runtime"] < rounding(LOGITS) < found["ONNX Runtime, 8 bits"] < 0.5
     said = capfd.readouterr()
     (share,) = re.findall(r"Changed by 8 bits.*\n  best classes, or the order: (.+)%", said.out)
-    verdict = "yes" if float(share) <= 5 else "no, with more than 5%: take onnx/model.onnx"
+    status = "yes" if float(share) <= 5 else "no, with more than 5%: take onnx/model.onnx"
     for text in (said.out, (exported / "README.md").read_text()):
-        assert re.search(rf"is model_quantized.onnx fit for use\W+{re.escape(verdict)}", text)
+        assert re.search(rf"is model_quantized.onnx fit for use\W+{re.escape(status)}", text)
     lines = (said.out + said.err).strip().splitlines()
     assert len(lines) <= 10, lines  # nothing of PyTorch and ONNX Runtime
     assert (exported / "tokenizer.json").exists() and (exported / "model.safetensors").exists()
     # All dimensions are free: rows and lengths with which nothing was traced.
     inputs = {name: array[:5, :7] for name, array in proof.random_inputs(given).items()}
-    ours = proof.outputs(given.model(), given.params, inputs)
-    (theirs,) = onnx.outputs(exported, onnx.WHOLE, [inputs], ("logits",))
-    assert proof.greatest_difference(ours, theirs, inputs) < rounding(LOGITS)
+    result = proof.outputs(given.model(), given.params, inputs)
+    (reference,) = onnx.outputs(exported, onnx.WHOLE, [inputs], ("logits",))
+    assert proof.greatest_difference(result, reference, inputs) < rounding(LOGITS)
     sizes = [(exported / "onnx" / name).stat().st_size for name in onnx.FILES]
     assert sizes[1] < sizes[0]
 
@@ -71,23 +71,23 @@ def test_a_classifier_is_exported(make_pretrained, tmp_path, capfd):
 @needs
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "architecture",
+    "head_spec",
     [
         *("BertModel", "BertForPreTraining", "BertForMultipleChoice"),
         *("BertForTokenClassification", "BertForQuestionAnswering", "ModernBertForMaskedLM"),
     ],
 )
-def test_every_head(make_pretrained, vocabulary, tmp_path, architecture):
-    if architecture.startswith("Modern"):
-        given = modernbert_models.small_model(vocabulary, kinds.MASKED_LM)
+def test_every_head(make_pretrained, vocabulary, tmp_path, head_spec):
+    if head_spec.startswith("Modern"):
+        given = modernbert_models.small_model(vocabulary, head_types.MASKED_LM)
     else:
-        given = make_pretrained(architecture)
+        given = make_pretrained(head_spec)
     write_hugging_face(given, tmp_path)
     inputs = proof.random_inputs(given)
     onnx.write(tmp_path, given.class_name, inputs)
-    ours = proof.outputs(given.model(), given.params, inputs)
-    (theirs,) = onnx.outputs(tmp_path, onnx.WHOLE, [inputs], tuple(ours))
-    assert proof.greatest_difference(ours, theirs, inputs) < rounding(LOGITS)
+    result = proof.outputs(given.model(), given.params, inputs)
+    (reference,) = onnx.outputs(tmp_path, onnx.WHOLE, [inputs], tuple(result))
+    assert proof.greatest_difference(result, reference, inputs) < rounding(LOGITS)
 
 
 def test_what_is_missing_is_named(make_pretrained, monkeypatch, tmp_path):

@@ -47,7 +47,7 @@ class Adapted:
         made = small_model(vocabulary, "BertForSequenceClassification", _spec(name))
         write_hugging_face(made, self.folder)
         self.base = read_hugging_face(self.folder, f"hf:{self.folder}")
-        inputs = self.base.architecture.inputs(self.base.spec, B=1, S=8)
+        inputs = self.base.head_spec.inputs(self.base.spec, B=1, S=8)
         whole = Model.of(self.base.model(), inputs)
         adapter = AdapterSpec("lora", 3, 5.0, targets)
         self.model = with_subset(whole, adapter, "", learned_branches({"": self.base}))
@@ -69,7 +69,7 @@ class Adapted:
         apply = jax.jit(lambda params: self.model(params, batch)["logits"])
         return apply(merged(self.trained, self.frozen))
 
-    def theirs(self):
+    def reference(self):
         """The folder's model of transformers, in float64."""
         return transformers_check.load(self.folder, self.base.class_name, "float64", "eager")
 
@@ -95,22 +95,22 @@ def test_peft_loads_what_is_written_and_it_is_read_back(name, targets, vocabular
     import peft
     import torch
 
-    ours, folder = Adapted(vocabulary, tmp_path, name, targets), tmp_path / "adapter"
+    result, folder = Adapted(vocabulary, tmp_path, name, targets), tmp_path / "adapter"
     folder.mkdir()
-    write_peft(ours.packed(), folder)
-    base, batch = ours.theirs(), _batch(0)
+    write_peft(result.packed(), folder)
+    base, batch = result.reference(), _batch(0)
     if name != "bert":
         del batch["token_type_ids"]
     with torch.inference_mode():
         before = base(**transformers_check.inputs(batch)).logits.numpy()
         loaded = peft.PeftModel.from_pretrained(base, folder).to(torch.float64).eval()
         after = loaded(**transformers_check.inputs(batch)).logits.numpy()
-    found = ours.logits(batch)
+    found = result.logits(batch)
     assert np.abs(after - before).max() > 0.1
     assert_close(found, after, size=LOGITS)
     again = read_peft(folder, "hf:adapter", lambda name: read_hugging_face(Path(name), "base"))
-    assert (again.classes, again.spec) == (CLASSES, ours.base.spec)
-    assert_close(again.params, ours.packed().params)
+    assert (again.classes, again.spec) == (CLASSES, result.base.spec)
+    assert_close(again.params, result.packed().params)
 
 
 def test_the_updates_are_those_of_peft(vocabulary, tmp_path):
@@ -118,44 +118,44 @@ def test_the_updates_are_those_of_peft(vocabulary, tmp_path):
     import peft
     import torch
 
-    ours, folder = Adapted(vocabulary, tmp_path, "bert", "attention|intermediate"), tmp_path / "a"
+    result, folder = Adapted(vocabulary, tmp_path, "bert", "attention|intermediate"), tmp_path / "a"
     folder.mkdir()
-    write_peft(ours.packed(), folder)
-    theirs = peft.PeftModel.from_pretrained(ours.theirs(), folder, is_trainable=True)
-    theirs = theirs.to(torch.float64).eval()  # without dropout
-    trained = [p for p in theirs.parameters() if p.requires_grad]
-    assert sum(p.numel() for p in trained) == sum(x.size for x in jax.tree.leaves(ours.trained))
+    write_peft(result.packed(), folder)
+    reference = peft.PeftModel.from_pretrained(result.reference(), folder, is_trainable=True)
+    reference = reference.to(torch.float64).eval()  # without dropout
+    trained = [p for p in reference.parameters() if p.requires_grad]
+    assert sum(p.numel() for p in trained) == sum(x.size for x in jax.tree.leaves(result.trained))
     adam = torch.optim.Adam(trained, lr=RATE, eps=1e-4)
     spec = OptimizerSpec(epsilon=1e-4, weight_decay=0.0, clip_norm=1e9)
     optimizer = make_optimizer(spec)
     objective = TaskObjective("sequence_classification")
-    how = dict(model=ours.model, objective=objective, optimizer=optimizer)
+    how = dict(model=result.model, objective=objective, optimizer=optimizer)
     step = jax.jit(partial(train_step, **how, accumulate=1))
-    state = TrainState(np.int32(0), ours.trained, optimizer.init(ours.trained))
+    state = TrainState(np.int32(0), result.trained, optimizer.init(result.trained))
     losses = []
     for number in range(STEPS):
         batch = _batch(number % 2)
         adam.zero_grad()
         labels = torch.tensor(batch["label_ids"]).long()
-        loss = theirs(**transformers_check.inputs(batch), labels=labels).loss
+        loss = reference(**transformers_check.inputs(batch), labels=labels).loss
         loss.backward()
         adam.step()
-        state, sums = step(state, ours.frozen, batch, RATE, 0)
+        state, sums = step(state, result.frozen, batch, RATE, 0)
         losses.append((float(sums["loss"][0]), loss.item()))
     assert losses[-1][1] < 0.7 * losses[0][1]
     assert_close(*np.array(losses).T, terms=4096, size=LOGITS)
-    ours.trained = state.params
+    result.trained = state.params
     with torch.inference_mode():
-        expected = theirs(**transformers_check.inputs(_batch(7))).logits.numpy()
-    assert_close(ours.logits(_batch(7)), expected, terms=4096, size=LOGITS)
+        expected = reference(**transformers_check.inputs(_batch(7))).logits.numpy()
+    assert_close(result.logits(_batch(7)), expected, terms=4096, size=LOGITS)
 
 
 def test_a_folder_that_peft_wrote_is_read(vocabulary, tmp_path):
-    """Ranks and scales of single modules, rank-stabilized; without a config.json beside it."""
+    """Ranks and scales of single modules, rank-stabilized; without a config.json next to it."""
     import peft
     import torch
 
-    ours = Adapted(vocabulary, tmp_path, "bert", "attention")
+    result = Adapted(vocabulary, tmp_path, "bert", "attention")
     config = peft.LoraConfig(
         r=4,
         lora_alpha=7,
@@ -167,14 +167,14 @@ def test_a_folder_that_peft_wrote_is_read(vocabulary, tmp_path):
         init_lora_weights=False,
     )
     torch.manual_seed(0)
-    theirs = peft.get_peft_model(ours.theirs(), config).eval()
-    theirs.float().save_pretrained(tmp_path / "written")
-    theirs.double()
+    reference = peft.get_peft_model(result.reference(), config).eval()
+    reference.float().save_pretrained(tmp_path / "written")
+    reference.double()
     file = tmp_path / "written" / ADAPTER_CONFIG
     file.write_text(json.dumps(json.loads(file.read_text()) | {"base_model_name_or_path": "x"}))
-    found = read_peft(tmp_path / "written", "hf:written", lambda name: ours.base)
+    found = read_peft(tmp_path / "written", "hf:written", lambda name: result.base)
     batch = _batch(1)
     with torch.inference_mode():
-        expected = theirs(**transformers_check.inputs(batch)).logits.numpy()
+        expected = reference(**transformers_check.inputs(batch)).logits.numpy()
     logits = jax.jit(partial(found.model().apply, deterministic=True))
     assert_close(logits({"params": found.params}, batch)["logits"], expected, size=LOGITS)

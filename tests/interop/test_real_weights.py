@@ -21,7 +21,7 @@ import pytest
 from bertjax.interop import names
 from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
 from bertjax.interop.published.registry import array_names
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.models.encoders.presets import BertSpec
 from bertjax.models.encoders.transformer import Transformer
 from bertjax.objectives.masked_lm import MaskedLMNextSentence
@@ -47,18 +47,18 @@ def _with_heads(pretrained):
     """The encoder with random heads of pre-training."""
     rng = np.random.default_rng(1)
     entries = array_names(
-        ("masked_lm", "next_sentence_head"), pretrained.spec, kinds.PRE_TRAINING, 0
+        ("masked_lm", "next_sentence_head"), pretrained.spec, head_types.PRE_TRAINING, 0
     )
     arrays = {
-        entry.theirs: rng.normal(
-            1 if "LayerNorm.weight" in entry.theirs else 0, 0.02, entry.shape
+        entry.hf_name: rng.normal(
+            1 if "LayerNorm.weight" in entry.hf_name else 0, 0.02, entry.shape
         ).astype(np.float32)
         for entry in entries
     }
-    heads = names.to_ours(arrays, entries, "test")
+    heads = names.to_jax(arrays, entries, "test")
     return dataclasses.replace(
         pretrained,
-        kind=kinds.PRE_TRAINING,
+        head_type=head_types.PRE_TRAINING,
         params=dict(pretrained.params) | heads,
         embedding=None,
     )
@@ -112,7 +112,7 @@ def _inputs(ids, padding):
     return {"input_ids": ids, "input_mask": mask, "token_type_ids": segments}
 
 
-def _theirs(peer, batch):
+def _reference(peer, batch):
     """Transformers' hidden states, masked-LM logits, pooled output and next-sentence logits."""
     import torch
 
@@ -138,13 +138,13 @@ def _computer(pretrained):
 
         states = apply(Transformer(pretrained.spec), params["bert"], method="hidden_states")
         logits = apply(pretrained.model(), params)
-        pooled = apply(pretrained.model(kinds.ENCODER), params)["pooled"]
+        pooled = apply(pretrained.model(head_types.ENCODER), params)["pooled"]
         return *states, logits["masked_lm"], pooled, logits["next_sentence"]
 
-    def ours(batch):
+    def result(batch):
         return [np.asarray(x) for x in compute(pretrained.params, batch)]
 
-    return ours
+    return result
 
 
 def _distances(outputs, others, mask):
@@ -155,17 +155,17 @@ def _distances(outputs, others, mask):
     return np.array([d[mask > 0].max() if d.ndim == 3 else d.max() for d in distances])
 
 
-def _assert_same_function(ours, theirs, exact, batch):
+def _assert_same_function(result, reference, exact, batch):
     mask = batch["input_mask"]
-    found = ours(batch)
-    outputs, truth = _theirs(theirs, batch), _theirs(exact, batch)
-    theirs_off = _distances(outputs, truth, mask)
+    found = result(batch)
+    outputs, truth = _reference(reference, batch), _reference(exact, batch)
+    reference_off = _distances(outputs, truth, mask)
     sizes = [rounding(np.abs(output).max()) for output in truth]
-    allowed = np.maximum(sizes, 2 * theirs_off)
+    allowed = np.maximum(sizes, 2 * reference_off)
     off = _distances(found, truth, mask)
     for what, part in (("hidden states", slice(-3)), ("masked-LM logits", slice(-3, -2))):
-        ours_most, theirs_most = off[part].max(), theirs_off[part].max()
-        print(f"{what}: ours {ours_most:.1e}, transformers {theirs_most:.1e} off float64")
+        result_most, reference_most = off[part].max(), reference_off[part].max()
+        print(f"{what}: ours {result_most:.1e}, transformers {reference_most:.1e} off float64")
     assert (off <= allowed).all(), (off, allowed)
 
 
@@ -210,8 +210,8 @@ def test_bfloat16_is_near(minilm, repository, kind):
     ids, mask, segments = (torch.tensor(x) for x in batch.values())
     with torch.inference_mode():
         out = peer(ids, mask, segments, output_hidden_states=True)
-    theirs = [state.float().numpy()[inside] for state in out.hidden_states]
-    for exact, narrow, other in zip(states("float32"), states("bfloat16"), theirs, strict=True):
+    reference = [state.float().numpy()[inside] for state in out.hidden_states]
+    for exact, narrow, other in zip(states("float32"), states("bfloat16"), reference, strict=True):
         error, others = np.abs(exact - narrow), np.abs(exact - other)
         limit = min(0.02 * np.linalg.norm(exact), np.linalg.norm(others))
         assert 0 < np.linalg.norm(error) <= limit
@@ -239,7 +239,7 @@ def _loss_and_gradient(pretrained, peer, ids, seed=0):
     peer.zero_grad()
     out.loss.backward()
     grads = {name: p.grad.numpy() for name, p in peer.named_parameters()}
-    theirs = names.to_ours(grads, pretrained.entries, "gradients")
+    reference = names.to_jax(grads, pretrained.entries, "gradients")
 
     model = pretrained.model()
 
@@ -259,30 +259,30 @@ def _loss_and_gradient(pretrained, peer, ids, seed=0):
         return sum(sums[name][0] / sums[name][1] for name in ("mlm_loss", "nsp_loss"))
 
     value, gradient = loss(dict(pretrained.params))
-    return float(value), gradient, out.loss.item(), theirs
+    return float(value), gradient, out.loss.item(), reference
 
 
-def _assert_same_gradients(gradient, theirs):
+def _assert_same_gradients(gradient, reference):
     """Compares relative to each array's norm; softmax makes the gradient of the key's bias zero."""
-    whole = np.sqrt(sum(np.square(leaf).sum() for leaf in jax.tree.leaves(theirs)))
+    whole = np.sqrt(sum(np.square(leaf).sum() for leaf in jax.tree.leaves(reference)))
 
-    def check(path, ours, wanted):
-        ours, name = np.asarray(ours), jax.tree_util.keystr(path)
+    def check(path, result, wanted):
+        result, name = np.asarray(result), jax.tree_util.keystr(path)
         if "['qkv']['bias']" in name:
-            assert max(np.abs(ours[1]).max(), np.abs(wanted[1]).max()) < rounding(whole)
-            ours, wanted = ours[[0, 2]], wanted[[0, 2]]
-        assert np.linalg.norm(ours - wanted) <= 1e-4 * np.linalg.norm(wanted), name
+            assert max(np.abs(result[1]).max(), np.abs(wanted[1]).max()) < rounding(whole)
+            result, wanted = result[[0, 2]], wanted[[0, 2]]
+        assert np.linalg.norm(result - wanted) <= 1e-4 * np.linalg.norm(wanted), name
 
-    jax.tree_util.tree_map_with_path(check, dict(gradient), dict(theirs))
+    jax.tree_util.tree_map_with_path(check, dict(gradient), dict(reference))
 
 
 @pytest.mark.parametrize("kind", ["real", "random"])
 def test_loss_and_gradients(both, repository, kind):
     pretrained, peer = both
     ids = _rows(kind, 127, pretrained, repository)
-    value, gradient, their_value, theirs = _loss_and_gradient(pretrained, peer, ids)
+    value, gradient, their_value, reference = _loss_and_gradient(pretrained, peer, ids)
     assert_close(value, their_value)
-    _assert_same_gradients(gradient, theirs)
+    _assert_same_gradients(gradient, reference)
 
 
 def test_in_out_in_is_bit_equal(minilm, both):
@@ -311,14 +311,14 @@ def test_random_base(minilm, repository, tmp_path):
     assert pretrained.spec == BertSpec()
     assert sum(leaf.size for leaf in jax.tree.leaves(pretrained.params)) == 110_106_428
     ids = _rows("real", 127, pretrained, repository)
-    value, gradient, their_value, theirs = _loss_and_gradient(pretrained, peer, ids)
+    value, gradient, their_value, reference = _loss_and_gradient(pretrained, peer, ids)
     assert_close(value, their_value)
-    _assert_same_gradients(gradient, theirs)
+    _assert_same_gradients(gradient, reference)
 
-    ours, exact = _computer(pretrained), _peer(tmp_path / "base", "float64")
+    result, exact = _computer(pretrained), _peer(tmp_path / "base", "float64")
     for kind, length in (("real", 3), ("random", 127)):
         batch = _inputs(_rows(kind, length, pretrained, repository), "behind")
-        _assert_same_function(ours, peer, exact, batch)
+        _assert_same_function(result, peer, exact, batch)
     write_hugging_face(pretrained, tmp_path)
     again = read_hugging_face(tmp_path, "hf:again").params
     assert jax.tree.all(jax.tree.map(np.array_equal, again, pretrained.params))

@@ -14,8 +14,8 @@ from bertjax.base.errors import InputError
 from bertjax.interop import proof, sentence_transformers_check
 from bertjax.interop.card import model_card
 from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
-from bertjax.models.encoders import kinds
-from bertjax.models.heads.embedding import LATE, SPARSE, Embedding, model_kind
+from bertjax.models.encoders import head_types
+from bertjax.models.heads.embedding import LATE, SPARSE, Embedding, head_type_of
 from bertjax.programs import convert
 from tests.helpers.closeness import assert_close
 from tests.helpers.small_models import vector_model, with_vectors
@@ -51,7 +51,7 @@ def small_model(vocabulary, embedding: Embedding, family: str = "bert"):
     """A small random model that makes such vectors; its encoder has no pooler."""
     if family == "bert":
         return vector_model(vocabulary, embedding)
-    kind = model_kind(embedding)
+    kind = head_type_of(embedding)
     return with_vectors(modernbert_models.small_model(vocabulary, kind), embedding)
 
 
@@ -61,9 +61,9 @@ def _written(vocabulary, folder: Path, name: str) -> Path:
 
 
 def _assert_same_params(one, other) -> None:
-    ours, theirs = (flatten_dict(dict(each.params)) for each in (one, other))
-    assert ours.keys() == theirs.keys()
-    assert all(np.array_equal(ours[path], theirs[path]) for path in ours)
+    result, reference = (flatten_dict(dict(each.params)) for each in (one, other))
+    assert result.keys() == reference.keys()
+    assert all(np.array_equal(result[path], reference[path]) for path in result)
 
 
 def _json(file: Path):
@@ -79,12 +79,12 @@ def _change(file: Path, **fields) -> None:
 # ------------------------------------------------------------------------ out and in
 
 
-@pytest.mark.parametrize("family,name", CASES)
+@pytest.mark.parametrize("family, name", CASES)
 def test_out_and_in(vocabulary, tmp_path, family, name):
     model = small_model(vocabulary, VECTORS[name], family)
     write_hugging_face(model, tmp_path)
     again = read_hugging_face(tmp_path, "hf:again")
-    assert (again.embedding, again.kind) == (model.embedding, model.kind)
+    assert (again.embedding, again.head_type) == (model.embedding, model.head_type)
     assert again.left_out == {} and again.missing == () and again.additional == ()
     _assert_same_params(again, model)
 
@@ -170,7 +170,7 @@ def test_the_folder_of_version_2(vocabulary, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "settings,wanted",
+    "settings, wanted",
     [
         ({"prompts": {"query": "q: ", "passage": "p: "}}, ("q: ", "p: ")),
         ({"prompts": {"query": None, "document": "d: ", "passage": "p: "}}, ("", "d: ")),
@@ -212,7 +212,7 @@ def test_a_transformer_alone_makes_no_vectors(vocabulary, tmp_path):
 def test_the_config_may_name_another_head(vocabulary, tmp_path):
     folder = _written(vocabulary, tmp_path, "mean")
     _change(folder / "config.json", architectures=["BertForMaskedLM"])
-    assert read_hugging_face(folder, "hf:model").kind == kinds.ENCODER
+    assert read_hugging_face(folder, "hf:model").head_type == head_types.ENCODER
 
 
 PYLATE = dict(model_type="ColBERT", do_query_expansion=False, skiplist_words=[])
@@ -289,7 +289,7 @@ REFUSED = {
         "a Pooling module of weightedmean"),
     "tokens normalized": ("mean", lambda f: _change(f / NORMALIZE_FILE, module_input_name="x"),
         "module_input_name='x' in a Normalize module"),
-    "another likeness": ("mean", lambda f: _change(f / SETTINGS, similarity_fn_name="manhattan"),
+    "another similarity": ("mean", lambda f: _change(f / SETTINGS, similarity_fn_name="manhattan"),
         "similarity_fn_name='manhattan'"),
     "another task": ("mean", lambda f: _change(f / MODEL, transformer_task="fill-mask"),
         "transformer_task='fill-mask' in sentence_bert_config.json"),
@@ -307,7 +307,7 @@ REFUSED = {
     "a residual": ("late", lambda f: _change(f / DENSE_FILE, use_residual=True),
         "with identity and a residual, without bias"),
     "no width": ("late", lambda f: _change(f / DENSE_FILE, out_features=None), "24 -> None"),
-    "not normalized": ("late", _without_normalize, "no (MultiVectorMask|Normalize) module behind"),
+    "not normalized": ("late", _without_normalize, "no (MultiVectorMask|Normalize) module after"),
     "words skipped": ("late", lambda f: _module(f, 2, "MultiVectorMask", skiplist_words=["."]),
         r"skiplist_words=\['.'\] for tokens that do not count"),
     "query expansion": ("late", lambda f: _change(f / MODEL, query_expansion={"length": 32}),
@@ -365,20 +365,20 @@ def test_damaged_folders(vocabulary, tmp_path):
         read_hugging_face(folder, "hf:model")
 
 
-# ------------------------------------------------------------- beside sentence-transformers
+# ------------------------------------------------------------- next to sentence-transformers
 
 
 def _assert_same_vectors(model, folder: Path) -> None:
     for query in (True, False):
-        ours = proof.vectors(model, TEXTS, query=query)
+        result = proof.vectors(model, TEXTS, query=query)
         kind = model.embedding.kind
-        theirs = sentence_transformers_check.vectors(folder, kind, TEXTS, query=query)
-        for one, other in zip(ours, theirs, strict=True):
+        reference = sentence_transformers_check.vectors(folder, kind, TEXTS, query=query)
+        for one, other in zip(result, reference, strict=True):
             assert_close(one, other)
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize("family,name", CASES)
+@pytest.mark.parametrize("family, name", CASES)
 def test_it_computes_the_same(vocabulary, tmp_path, family, name):
     """Of our folder, and we of the folder that it saves then, in its own form."""
     import sentence_transformers
@@ -426,11 +426,11 @@ def test_the_form_is_its_own(vocabulary, tmp_path, name):
         path.relative_to(tmp_path / "theirs") for path in (tmp_path / "theirs").rglob("*.json")
     }
     for file in files - {Path("tokenizer.json"), Path("tokenizer_config.json")}:
-        ours, theirs = (_json(tmp_path / saved / file) for saved in ("again", "theirs"))
+        result, reference = (_json(tmp_path / saved / file) for saved in ("again", "theirs"))
         if (name, file.name) == ("sparse", "modules.json"):  # the class that version 5 has, too
-            assert ours[0].pop("type").endswith(".MLMTransformer")
-            assert theirs[0].pop("type").endswith(".Transformer")
-        assert ours == theirs, file
+            assert result[0].pop("type").endswith(".MLMTransformer")
+            assert reference[0].pop("type").endswith(".Transformer")
+        assert result == reference, file
 
 
 def _bare(folder: Path, tmp_path: Path) -> str:
@@ -459,7 +459,7 @@ def test_the_card(vocabulary):
         "- sentence-transformers\n- sparse-encoder\n- sparse\n- splade\n- bert\n- bertjax\n---"
     )
     assert 'SparseEncoder("words")' in card
-    assert "vectors of texts are sparse, compared by dot, queries behind 'the dog, '" in card
+    assert "vectors of texts are sparse, compared by dot, queries after 'the dog, '" in card
     card = model_card(small_model(vocabulary, VECTORS["mean"]), "texts", {}, {})
     assert "pipeline_tag: sentence-similarity\n" in card
 
@@ -491,7 +491,7 @@ SIGMOID, IDENTITY = "torch.nn.modules.activation.Sigmoid", "torch.nn.modules.lin
 
 
 @pytest.mark.parametrize(
-    "config,settings,activation",
+    "config, settings, activation",
     [
         ({}, {}, None),  # bge's: one output, and no word about it
         ({"problem_type": "regression"}, {}, None),
@@ -556,11 +556,11 @@ def test_it_computes_the_same_of_what_is_converted(vocabulary, reranker, tmp_pat
     _change(folder / "tokenizer_config.json", model_max_length=9)
     pairs = [("the cat", "a dog runs."), ("Blue house?", "house"), ("the cat " * 4, "the dog " * 4)]
     convert.run(f"hf:{folder}", f"hf:{tmp_path / 'again'}")
-    ours, theirs = (
+    result, reference = (
         CrossEncoder(str(each), device="cpu").predict(pairs)
         for each in (tmp_path / "again", folder)
     )
-    np.testing.assert_array_equal(ours, theirs)
+    np.testing.assert_array_equal(result, reference)
     (tmp_path / "given").mkdir()
     folder = _written(vocabulary, tmp_path / "given", "mean")
     prompts = {"any": "the dog, ", "passage": "a cat. "}
@@ -596,5 +596,5 @@ def test_cross_encoder(reranker, tmp_path):
     # Its own folder has modules.json, too.
     peer.save_pretrained(str(tmp_path / "theirs"), create_model_card=False)
     again = read_hugging_face(tmp_path / "theirs", "hf:theirs")
-    assert again.embedding is None and again.kind == kinds.SEQUENCE_CLASSIFICATION
+    assert again.embedding is None and again.head_type == head_types.SEQUENCE_CLASSIFICATION
     np.testing.assert_array_equal(_logits(again, pairs), logits)

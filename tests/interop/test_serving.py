@@ -21,10 +21,10 @@ from bertjax.base.files import new_folder
 from bertjax.interop import serving
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.serving import write_serving
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.models.encoders.presets import BertSpec
-from bertjax.models.encoders.storage import to_plain
-from bertjax.models.heads.architectures import ARCHITECTURES
+from bertjax.models.encoders.storage import to_canonical
+from bertjax.models.heads.head_specs import HEAD_SPECS
 from bertjax.text.tokenizer import Tokenizer
 from tests.helpers.closeness import LOGITS, assert_close, rounding
 from tests.helpers.slow_cases import others_slow
@@ -88,10 +88,10 @@ def tokenizer(tmp_path_factory) -> Tokenizer:
     return Tokenizer.open(file)
 
 
-def random_params(architecture: str, spec: BertSpec) -> dict:
+def random_params(class_name: str, spec: BertSpec) -> dict:
     """Random values for all parameters of a module with `spec`, in its storage."""
-    module = ARCHITECTURES[KINDS[architecture]].build(spec, len(CLASSES))
-    inputs = dict.fromkeys(TEXT, np.zeros(shape(architecture, 1, 4), np.int32))
+    module = HEAD_SPECS[KINDS[class_name]].build(spec, len(CLASSES))
+    inputs = dict.fromkeys(TEXT, np.zeros(shape(class_name, 1, 4), np.int32))
     init = partial(module.init, deterministic=True)
     shapes = nn.unbox(jax.eval_shape(init, jax.random.key(0), inputs))
     rng = np.random.default_rng(0)
@@ -101,19 +101,19 @@ def random_params(architecture: str, spec: BertSpec) -> dict:
     )
 
 
-def make(architecture: str, tokenizer: Tokenizer, spec: BertSpec = SPEC) -> Pretrained:
+def make(class_name: str, tokenizer: Tokenizer, spec: BertSpec = SPEC) -> Pretrained:
     return Pretrained(
         origin="it",
-        kind=KINDS[architecture],
+        head_type=KINDS[class_name],
         spec=dataclasses.replace(spec, scan_layers=False, vocab_multiple=1),
-        params=to_plain(random_params(architecture, spec), spec),
+        params=to_canonical(random_params(class_name, spec), spec),
         tokenizer=tokenizer,
-        classes=CLASSES if "Classification" in architecture else (),
+        classes=CLASSES if "Classification" in class_name else (),
     )
 
 
-def shape(architecture: str, batch: int, length: int) -> tuple[int, ...]:
-    choices = (CHOICES,) if architecture == "BertForMultipleChoice" else ()
+def shape(class_name: str, batch: int, length: int) -> tuple[int, ...]:
+    choices = (CHOICES,) if class_name == "BertForMultipleChoice" else ()
     return (batch, *choices, length)
 
 
@@ -133,7 +133,7 @@ def run(pretrained: Pretrained, inputs: np.ndarray) -> dict[str, jax.Array]:
 
 @pytest.fixture(scope="module")
 def models(tokenizer, request) -> dict[str, Pretrained]:
-    """Models by name: every architecture, and models with another storage and dtype.
+    """Models by name: every class_name, and models with another storage and dtype.
 
     In the default tier, some of them.
     """
@@ -192,7 +192,7 @@ def test_outputs_are_the_modules(artifacts, models, name):
 
 def test_outputs_are_those_of_the_storage_it_was_trained_in(artifacts):
     """The storage has scanned layers and a padded vocabulary."""
-    module = ARCHITECTURES[kinds.PRE_TRAINING].build(RUN, 0)
+    module = HEAD_SPECS[head_types.PRE_TRAINING].build(RUN, 0)
     params = random_params("BertForPreTraining", RUN)
     infer = jax.jit(partial(module.apply, deterministic=True))
     inputs = dict(zip(TEXT, random_inputs((3, 13)), strict=True))
@@ -297,7 +297,7 @@ def test_signature(artifacts, models, name):
             for key in results.files
             if key.startswith(".3x13/")
         }
-    assert signature["architecture"] == pretrained.class_name
+    assert signature["class_name"] == pretrained.class_name
     assert signature["longest"] == SPEC.max_position_embeddings
     assert signature["pad_id"] == pretrained.tokenizer.pad_id == 1
     assert signature["classes"] == list(pretrained.classes)

@@ -47,7 +47,7 @@ def model_file(request, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def bpe_file(tmp_path_factory) -> Path:
-    """A byte-level BPE in the form of ModernBERT's, with tokens behind its vocabulary."""
+    """A byte-level BPE in the form of ModernBERT's, with tokens after its vocabulary."""
     path = tmp_path_factory.mktemp("model") / "bpe.json"
     sentences = [f"the cat's number {n} sat on caf\u00e9 {n * n}" for n in range(40)]
     learn("bpe", sentences, path, size=290, cased=True)
@@ -201,10 +201,10 @@ def test_euroberts_form_there_and_back(tmp_path, eurobert):
     write_tokenizer(tokenizer, written, 8192, token_types=False)
     again = read_tokenizer(written)
     assert again.identity == tokenizer.identity and again.template == tokenizer.template
-    theirs, ours = (json.loads((each / LIBRARY).read_text()) for each in (eurobert, written))
-    assert ours["post_processor"] == theirs["post_processor"]["processors"][1]
-    assert {n: ours[n] for n in ("model", "pre_tokenizer", "normalizer", "added_tokens")} == {
-        n: theirs[n] for n in ("model", "pre_tokenizer", "normalizer", "added_tokens")
+    reference, result = (json.loads((each / LIBRARY).read_text()) for each in (eurobert, written))
+    assert result["post_processor"] == reference["post_processor"]["processors"][1]
+    assert {n: result[n] for n in ("model", "pre_tokenizer", "normalizer", "added_tokens")} == {
+        n: reference[n] for n in ("model", "pre_tokenizer", "normalizer", "added_tokens")
     }
     library = Library.from_file(str(eurobert / LIBRARY))
     pair = library.encode("the cat", "a 5")
@@ -263,8 +263,8 @@ def test_a_differently_tokenized_text_is_reported(written):
     cased = tokenizer_with(cased=True)
     (difference,) = differences(cased, written, ["the cat", "The cat"])
     assert difference.text == "The cat"
-    assert difference.ours == ["[CLS]", "[UNK]", "cat", "[SEP]"]
-    assert difference.theirs == ["[CLS]", "the", "cat", "[SEP]"]
+    assert difference.result == ["[CLS]", "[UNK]", "cat", "[SEP]"]
+    assert difference.reference == ["[CLS]", "the", "cat", "[SEP]"]
 
 
 # ------------------------------------------------------------------------------ what wins
@@ -454,23 +454,25 @@ def test_transformers_opens_what_is_written(tmp_path, model_file, bpe_file, kind
     write_tokenizer(tokenizer, tmp_path, 64)
     if with_config:
         (tmp_path / "config.json").write_text('{"model_type": "bert"}')
-    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    reference = AutoTokenizer.from_pretrained(tmp_path)
     texts = BPE_TEXTS if kind == "bpe" else TEXTS[:-1]
     ids = tokenizer.encode(texts, special=True)
-    assert theirs(texts, add_special_tokens=False)["input_ids"] == ids
+    assert reference(texts, add_special_tokens=False)["input_ids"] == ids
     if kind == "bpe":
-        plain = theirs(texts, add_special_tokens=False, split_special_tokens=True)
+        plain = reference(texts, add_special_tokens=False, split_special_tokens=True)
         assert plain["input_ids"] == tokenizer.encode(texts)
-    pair = theirs("the [MASK]", "a cat")
+    pair = reference("the [MASK]", "a cat")
     a, b = tokenizer.encode(["the [MASK]", "a cat"], special=True)
     expected = [tokenizer.cls_id, *a, tokenizer.sep_id, *b, tokenizer.sep_id]
     assert pair["input_ids"] == expected
     assert pair["token_type_ids"] == [0] * (len(a) + 2) + [1] * (len(b) + 1)
-    assert len(theirs(TEXTS[-1], truncation=True)["input_ids"]) == theirs.model_max_length == 64
+    assert (
+        len(reference(TEXTS[-1], truncation=True)["input_ids"]) == reference.model_max_length == 64
+    )
     roles = ("pad", "unk", "cls", "sep", "mask")
     for role in roles:
-        assert getattr(theirs, f"{role}_token_id") == getattr(tokenizer, f"{role}_id")
-    assert len(theirs) == tokenizer.vocabulary_size
+        assert getattr(reference, f"{role}_token_id") == getattr(tokenizer, f"{role}_id")
+    assert len(reference) == tokenizer.vocabulary_size
 
 
 @pytest.mark.peers
@@ -479,13 +481,13 @@ def test_what_transformers_writes(tmp_path):
 
     (tmp_path / "vocab.txt").write_bytes(DATA)
     for rules in ({}, {"do_lower_case": False}, {"strip_accents": False}):
-        theirs = BertTokenizer(str(tmp_path / "vocab.txt"), **rules)
+        reference = BertTokenizer(str(tmp_path / "vocab.txt"), **rules)
         folder = tmp_path / "-".join(["saved", *rules])
-        theirs.save_pretrained(folder)
-        ours = read_tokenizer(folder)
-        expected = theirs(TEXTS, add_special_tokens=False, verbose=False)["input_ids"]
-        assert ours.encode(TEXTS, special=True) == expected
-        assert differences(ours, folder, TEXTS) == []
+        reference.save_pretrained(folder)
+        result = read_tokenizer(folder)
+        expected = reference(TEXTS, add_special_tokens=False, verbose=False)["input_ids"]
+        assert result.encode(TEXTS, special=True) == expected
+        assert differences(result, folder, TEXTS) == []
 
 
 @pytest.mark.peers
@@ -493,12 +495,12 @@ def test_a_byte_level_bpe_that_transformers_writes(tmp_path, bpe_file):
     from transformers import PreTrainedTokenizerFast
 
     names = dict(zip(ROLES, SPECIAL_TOKENS, strict=True))
-    theirs = PreTrainedTokenizerFast(tokenizer_file=str(bpe_file), **names)
-    theirs.save_pretrained(tmp_path)
-    ours = read_tokenizer(tmp_path)
-    assert ours.identity == Tokenizer.open(bpe_file).identity
-    expected = theirs(BPE_TEXTS, add_special_tokens=False)["input_ids"]
-    assert ours.encode(BPE_TEXTS, special=True) == expected
+    reference = PreTrainedTokenizerFast(tokenizer_file=str(bpe_file), **names)
+    reference.save_pretrained(tmp_path)
+    result = read_tokenizer(tmp_path)
+    assert result.identity == Tokenizer.open(bpe_file).identity
+    expected = reference(BPE_TEXTS, add_special_tokens=False)["input_ids"]
+    assert result.encode(BPE_TEXTS, special=True) == expected
 
 
 @pytest.mark.peers
@@ -512,10 +514,10 @@ def test_euroberts_form_in_transformers(tmp_path, eurobert):
         tokenizer.template.sequence(each) for each in tokenizer.encode(EUROBERT_TEXTS, special=True)
     ]
     for folder in (eurobert, tmp_path / "written"):
-        theirs = AutoTokenizer.from_pretrained(folder)
-        assert theirs(EUROBERT_TEXTS, verbose=False)["input_ids"] == [each.ids for each in ids]
+        reference = AutoTokenizer.from_pretrained(folder)
+        assert reference(EUROBERT_TEXTS, verbose=False)["input_ids"] == [each.ids for each in ids]
         names = {"pad": LAST, "mask": BLANK, "bos": FIRST, "eos": LAST}
-        assert {role: getattr(theirs, f"{role}_token") for role in names} == names
+        assert {role: getattr(reference, f"{role}_token") for role in names} == names
 
 
 @pytest.mark.peers

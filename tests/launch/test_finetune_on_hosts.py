@@ -58,11 +58,11 @@ def _files(run):
 
 def assert_same(run, other):
     """The same choice, files and predictions; scores to 1e-3 and parameters to 2e-3."""
-    ours, theirs = (json.loads((each / "results.json").read_text()) for each in (run, other))
-    assert ours["chosen"] == theirs["chosen"]
-    assert ours["predictions"] == theirs["predictions"]
-    assert ours["dev"]["dev"] == pytest.approx(theirs["dev"]["dev"], rel=1e-3)
-    diverged = [trial["degenerate"].startswith("diverged") for trial in ours["trials"]]
+    result, reference = (json.loads((each / "results.json").read_text()) for each in (run, other))
+    assert result["chosen"] == reference["chosen"]
+    assert result["predictions"] == reference["predictions"]
+    assert result["dev"]["dev"] == pytest.approx(reference["dev"]["dev"], rel=1e-3)
+    diverged = [trial["degenerate"].startswith("diverged") for trial in result["trials"]]
     assert diverged == [False, False, True, True]
     assert _files(run) == _files(other)
     assert_same_model(run, other)
@@ -84,8 +84,8 @@ def test_hosts_do_what_one_does(hosts, config, one_host, tmp_path):
         assert all("trial" not in job.output(index) for index in range(1, hosts))
     assert "trial 4 of 4" in said and "DEGENERATE: diverged" in said
     assert_same(run, one_host)
-    theirs = [path for path in run.rglob("*") if not path.stat().st_mode & 0o044]
-    assert not theirs  # the first host has written everything that is left
+    reference = [path for path in run.rglob("*") if not path.stat().st_mode & 0o044]
+    assert not reference  # the first host has written everything that is left
 
 
 # Host 1 is killed when it has restored or made the state of its third update in this process.
@@ -157,9 +157,9 @@ def test_vectors_on_hosts(tiny_run, tmp_path):
     how = dict(program="finetune", devices=4)
     with Job(tmp_path, [config.to_dict()] * 2, run, "--hosts=2", "--chips=8", **how) as job:
         job.completes()
-    ours, theirs = (json.loads((each / "results.json").read_text()) for each in (run, one))
-    assert ours["chosen"] == theirs["chosen"]
-    assert ours["dev"] == {name: pytest.approx(each) for name, each in theirs["dev"].items()}
+    result, reference = (json.loads((each / "results.json").read_text()) for each in (run, one))
+    assert result["chosen"] == reference["chosen"]
+    assert result["dev"] == {name: pytest.approx(each) for name, each in reference["dev"].items()}
     assert_same_model(run, one)
 
 
@@ -178,10 +178,12 @@ def test_a_tagger_over_features_on_hosts(tiny_run, tmp_path):
         for each in (run, one)
     )
     np.testing.assert_allclose(array, same, atol=2e-3)  # of float16
-    ours, theirs = (json.loads((each / "results.json").read_text()) for each in (run, one))
-    (name,) = ours
-    assert ours[name]["chosen"] == theirs[name]["chosen"]
-    assert ours[name]["dev"]["dev"]["f1"] == pytest.approx(theirs[name]["dev"]["dev"]["f1"], abs=2)
+    result, reference = (json.loads((each / "results.json").read_text()) for each in (run, one))
+    (name,) = result
+    assert result[name]["chosen"] == reference[name]["chosen"]
+    assert result[name]["dev"]["dev"]["f1"] == pytest.approx(
+        reference[name]["dev"]["dev"]["f1"], abs=2
+    )
 
 
 def test_what_is_wrong_on_one_host_ends_all(config, tmp_path):

@@ -61,8 +61,12 @@ def test_four_hosts_do_what_one_does(tiny_corpus, one_process, tmp_path):
 
     names = {path.name for path in run.iterdir()}
     assert names == {path.name for path in one_process.iterdir()}
-    theirs = {p.relative_to(run).parts[0] for p in run.rglob("*") if not p.stat().st_mode & 0o044}
-    assert theirs <= {"checkpoints"}  # the first host writes everything except parts of checkpoints
+    reference = {
+        p.relative_to(run).parts[0] for p in run.rglob("*") if not p.stat().st_mode & 0o044
+    }
+    assert reference <= {
+        "checkpoints"
+    }  # the first host writes everything except parts of checkpoints
     assert len(list((run / "tensorboard").iterdir())) == 1
 
 

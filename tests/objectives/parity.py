@@ -18,7 +18,7 @@ from bertjax.base.fields import Field
 from bertjax.data.examples.layout import SINGLE_SPANS
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.encoders.registry import make_encoder
-from bertjax.models.heads.architectures import text_inputs
+from bertjax.models.heads.head_specs import text_inputs
 from bertjax.models.heads.tasks import EncoderModel
 from bertjax.models.layers.dense import Dense
 from bertjax.objectives.cross_entropy import cross_entropy
@@ -85,7 +85,7 @@ class Parity(PretrainingObjective):
     name = "parity"
     layout = SINGLE_SPANS
     loss_weights = {"parity_loss": 1.0, "distance_loss": 0.25}
-    headline, accuracy = "parity_loss", "parity_accuracy"
+    main_metric, accuracy = "parity_loss", "parity_accuracy"
     columns = ("parity_loss", "parity_accuracy", "parity_bits", "distance_loss")
     exported = "student"
 

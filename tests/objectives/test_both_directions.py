@@ -223,7 +223,7 @@ def test_microbatches_have_states_of_their_own(params):
     placement, found = data_parallel(jax.devices()[:1]), []
     for accumulate in (1, 2):
         experiment = Experiment(objective.model(SPEC), objective, optimizer, placement, rows=ROWS)
-        state, step = experiment.fresh_state(0), Trainer(experiment).step(accumulate)
+        state, step = experiment.initial_state(0), Trainer(experiment).step(accumulate)
         for number in range(2):
             batch = _batch(number)
             put = partial(lambda batch, held: {n: x[held] for n, x in batch.items()}, batch)

@@ -1,4 +1,4 @@
-"""Distillation: its losses beside PyTorch's, its settings, and what it refuses."""
+"""Distillation: its losses next to PyTorch's, its settings, and what it refuses."""
 
 import dataclasses
 from types import SimpleNamespace
@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
-from bertjax.interop.names import to_ours, to_theirs
+from bertjax.interop.names import to_hf, to_jax
 from bertjax.interop.published.registry import array_names
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.models.encoders.presets import BertSpec, DistilBertSpec, ModernBertSpec
 from bertjax.objectives.cross_entropy import divergence
 from bertjax.objectives.distillation import Distillation
@@ -34,9 +34,9 @@ def _teacher(**changes) -> dict:
 
 def _kl(student, teacher, temperature):
     """In float64, term by term."""
-    ours, theirs = (np.asarray(x, np.float64) / temperature for x in (student, teacher))
-    ours, theirs = (x - np.log(np.exp(x).sum(-1, keepdims=True)) for x in (ours, theirs))
-    return temperature**2 * (np.exp(theirs) * (theirs - ours)).sum(-1)
+    result, reference = (np.asarray(x, np.float64) / temperature for x in (student, teacher))
+    result, reference = (x - np.log(np.exp(x).sum(-1, keepdims=True)) for x in (result, reference))
+    return temperature**2 * (np.exp(reference) * (reference - result)).sum(-1)
 
 
 _divergence = jax.jit(divergence)
@@ -173,16 +173,16 @@ def test_losses_and_gradients_are_those_of_pytorch(restricted):
     )
 
     given = dict(input_ids=torch.tensor(ids), attention_mask=torch.tensor(mask).long())
-    ours = student(**given, output_hidden_states=True)
+    result = student(**given, output_hidden_states=True)
     with torch.no_grad():
-        theirs = teacher(**given, output_hidden_states=True)
+        reference = teacher(**given, output_hidden_states=True)
     rows, columns = np.nonzero(used)
-    s, t = (each.logits[rows, places[rows, columns]] for each in (ours, theirs))
+    s, t = (each.logits[rows, places[rows, columns]] for each in (result, reference))
     mlm = torch.nn.functional.cross_entropy(s, torch.tensor(labels[rows, columns]))
     if not restricted:
-        s, t = (each.logits[torch.tensor(mask)] for each in (ours, theirs))
+        s, t = (each.logits[torch.tensor(mask)] for each in (result, reference))
     distil = kl_div(log_softmax(s / 2, -1), softmax(t / 2, -1), reduction="batchmean") * 4
-    a, b = (each.hidden_states[-1][torch.tensor(mask)] for each in (ours, theirs))
+    a, b = (each.hidden_states[-1][torch.tensor(mask)] for each in (result, reference))
     cosine = cosine_embedding_loss(a, b, torch.ones(len(a)))
     (5 * distil + 2 * mlm + cosine).backward()
 
@@ -191,9 +191,9 @@ def test_losses_and_gradients_are_those_of_pytorch(restricted):
     params, entries = {}, {}
     for (name, part), peer in zip(model.parts.items(), (student, teacher), strict=True):
         spec = part.module.spec
-        entries[name] = array_names((spec.encoder, "masked_lm"), spec, kinds.MASKED_LM, 0)
+        entries[name] = array_names((spec.encoder, "masked_lm"), spec, head_types.MASKED_LM, 0)
         arrays = {key: array.detach().numpy() for key, array in peer.state_dict().items()}
-        params[name] = to_ours(arrays, entries[name], "transformers")
+        params[name] = to_jax(arrays, entries[name], "transformers")
 
     def loss(trained):
         found = objective.sums(model, {**params, "student": trained}, batch, STILL)[0]
@@ -204,15 +204,15 @@ def test_losses_and_gradients_are_those_of_pytorch(restricted):
     (_, found), grads = jax.jit(jax.value_and_grad(loss, has_aux=True))(params["student"])
     for name, value in dict(distil_loss=distil, mlm_loss=mlm, cosine_loss=cosine).items():
         assert found[name] == pytest.approx(value.item(), rel=rounding(1)), name
-    grads = to_theirs(jax.tree.map(np.asarray, grads), entries["student"])
+    grads = to_hf(jax.tree.map(np.asarray, grads), entries["student"])
     largest = max(np.abs(each).max() for each in grads.values())
     for key, array in student.named_parameters():
-        wanted, ours = array.grad.numpy(), grads[key].copy()
+        wanted, result = array.grad.numpy(), grads[key].copy()
         if key.endswith("word_embeddings.weight"):
-            ours[0] = wanted[0]  # torch gives the row of padding no gradient
+            result[0] = wanted[0]  # torch gives the row of padding no gradient
         # The bias of keys has no gradient but for rounding.
         size = largest if key.endswith("k_lin.bias") else None
-        assert_close(ours, wanted, 1000, size=size, err_msg=key)
+        assert_close(result, wanted, 1000, size=size, err_msg=key)
 
 
 def test_the_teacher_is_frozen_and_computes_as_the_student():

@@ -173,16 +173,16 @@ def test_the_loss_of_the_discriminator_is_that_of_transformers(batch):
     torch.manual_seed(0)
     peer = transformers.ElectraForPreTraining(transformers.ElectraConfig(**sizes)).eval()
     names = {"input_ids": "input_ids", "attention_mask": "input_mask"}
-    inputs = {theirs: torch.tensor(batch[ours]).long() for theirs, ours in names.items()}
+    inputs = {reference: torch.tensor(batch[result]).long() for reference, result in names.items()}
     labels = torch.tensor(np.random.default_rng(0).integers(0, 2, (8, 9)))
     with torch.no_grad():
-        theirs = peer(**inputs, labels=labels)
+        reference = peer(**inputs, labels=labels)
     outputs, _ = _run(_given(), batch)
-    outputs |= {"replaced": theirs.logits.numpy(), "is_replaced": labels.numpy()}
+    outputs |= {"replaced": reference.logits.numpy(), "is_replaced": labels.numpy()}
     values = jax.jit(OBJECTIVE.values)(outputs, batch)
     losses = np.asarray(values["disc_loss"]["disc_loss"])
     mean = (losses * batch["input_mask"]).sum() / batch["input_mask"].sum()
-    assert mean == pytest.approx(theirs.loss.item(), rel=rounding(1))
+    assert mean == pytest.approx(reference.loss.item(), rel=rounding(1))
 
 
 class _Line(nn.Module):
@@ -418,7 +418,7 @@ def test_weights_for_a_generator_need_those_of_what_it_shares():
     config = pretrain_electra_tiny.get_config().to_dict()
     recipe = Recipe.from_config(config | {"init_from": {GENERATOR: "hf:nowhere"}})
     with pytest.raises(InputError, match="electra/embeddings are those of discriminator.*, too"):
-        open_sources(recipe, None, open_model, begun=False)
+        open_sources(recipe, None, open_model, started=False)
 
 
 @pytest.mark.parametrize("family", [BertSpec, ModernBertSpec])
@@ -428,8 +428,8 @@ def test_embeddings_as_wide_as_the_layers(family):
     spec = family(vocab_size=VOCABULARY, num_hidden_layers=2, **sizes)
     with pytest.raises(ValueError) as error:
         ReplacedTokenDetection(generator_width=0.5).check(spec)
-    for cure in ("generator_width=1 ", "shared_embeddings=False", "model.encoder='electra'"):
-        assert cure in str(error.value)
+    for hint in ("generator_width=1 ", "shared_embeddings=False", "model.encoder='electra'"):
+        assert hint in str(error.value)
     ReplacedTokenDetection(generator_width=0.5, shared_embeddings=False).check(spec)
 
     objective = ReplacedTokenDetection(generator_width=1, generator_layers=0.5)

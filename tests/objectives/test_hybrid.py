@@ -11,7 +11,7 @@ from flax import linen as nn
 
 import bertjax
 from bertjax.base.errors import InputError
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.models.encoders.presets import ModernBertSpec
 from bertjax.objectives.hybrid import CAUSAL, Hybrid
 from bertjax.objectives.left_to_right import LeftToRight
@@ -163,7 +163,9 @@ def test_eight_devices_train_what_one_trains(layout, mesh):
     assert_close(others, params, size=1)
 
 
-@pytest.mark.parametrize("kind, part", [("", ""), (kinds.MASKED_LM, ""), (kinds.CAUSAL_LM, CAUSAL)])
+@pytest.mark.parametrize(
+    "kind, part", [("", ""), (head_types.MASKED_LM, ""), (head_types.CAUSAL_LM, CAUSAL)]
+)
 def test_a_kind_opens_its_part(tiny_corpus, monkeypatch, kind, part):
     objective = {"name": "hybrid", "causal_rows": 1, "group": 4}
     recipe = Recipe.from_config(tiny_config(tiny_corpus, objective=objective))
@@ -192,11 +194,11 @@ def test_a_run(tiny_corpus, tmp_path):
     assert last["loss"] == pytest.approx(0.75 * last["mlm_loss"] + 0.25 * last["causal_loss"])
     run = load_run(tmp_path / "run")
     masked, causal = run.weights(), run.weights(CAUSAL)
-    assert (masked.kind, masked.spec.causal) == (kinds.MASKED_LM, False)
-    assert (causal.kind, causal.spec.causal) == (kinds.CAUSAL_LM, True)
+    assert (masked.head_type, masked.spec.causal) == (head_types.MASKED_LM, False)
+    assert (causal.head_type, causal.spec.causal) == (head_types.CAUSAL_LM, True)
     jax.tree.map(np.testing.assert_array_equal, masked.params, causal.params)
     first = load_run(f"{tmp_path / 'run'}@9").weights()  # the end of phase 1
-    assert first.kind == kinds.CAUSAL_LM
+    assert first.head_type == head_types.CAUSAL_LM
     assert jax.tree.structure(first.params) == jax.tree.structure(causal.params)
     write_minimal_pairs(tmp_path / "words.jsonl")
     model = bertjax.load(str(tmp_path / "run"))

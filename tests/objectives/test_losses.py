@@ -490,7 +490,7 @@ def test_a_weighted_loss_is_that_of_torch(name):
     [
         TaskObjective(name)
         for name, row in TASK_LOSSES.items()
-        if row.kind in PUBLISHED["bert"].classes
+        if row.head_type in PUBLISHED["bert"].classes
     ],
     ids=lambda objective: objective.name,
 )
@@ -499,7 +499,7 @@ def test_the_loss_is_that_of_transformers(make_pretrained, tmp_path, objective):
     import torch
     import transformers
 
-    model = make_pretrained(PUBLISHED["bert"].classes[objective.row.kind])
+    model = make_pretrained(PUBLISHED["bert"].classes[objective.row.head_type])
     own = ("regression", "multi_label_classification")
     kind = objective.name if objective.name in own else "single_label_classification"
     if model.class_name == "BertForSequenceClassification":
@@ -535,12 +535,12 @@ def test_the_loss_is_that_of_transformers(make_pretrained, tmp_path, objective):
         "start_positions": "start_positions",
         "end_positions": "end_positions",
     }
-    theirs = {labels[name]: torch.tensor(batch[name]) for name in labels if name in batch}
+    reference = {labels[name]: torch.tensor(batch[name]) for name in labels if name in batch}
     if "targets" not in batch:
-        theirs = {name: x.long().masked_fill(x < 0, -100) for name, x in theirs.items()}
+        reference = {name: x.long().masked_fill(x < 0, -100) for name, x in reference.items()}
     ids, mask, segments = (torch.tensor(batch[name]).long() for name in TEXT)
     with torch.no_grad():
-        out = peer(input_ids=ids, attention_mask=mask, token_type_ids=segments, **theirs)
+        out = peer(input_ids=ids, attention_mask=mask, token_type_ids=segments, **reference)
     assert_close(total / count, out.loss.item())
 
 

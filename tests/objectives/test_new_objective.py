@@ -25,8 +25,8 @@ from bertjax.runs.recipe import Recipe
 from bertjax.runs.source import load_run, open_model
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.checkpoint import Checkpoints, newest_metadata
-from bertjax.training.journal import Journal
 from bertjax.training.loop import Trainer
+from bertjax.training.metrics_log import MetricsLog
 from bertjax.training.step import means
 from tests.helpers.closeness import assert_close, rounding
 from tests.helpers.tiny_run import ONE_LENGTH, metrics_of, tiny_config
@@ -83,7 +83,7 @@ def taught(tiny_corpus, tiny_run, tmp_path_factory):
     job = Job.of(_config(tiny_corpus, init_from={"student": given, "teacher": given}), str(folder))
     with contextlib.closing(Checkpoints(folder / "checkpoints", keep=1)) as checkpoints:
         state, _ = job.begin()
-        metadata = {**job.course.metadata, "step": 0, "window": {}}
+        metadata = {**job.plan.metadata, "step": 0, "window": {}}
         checkpoints.save(0, state.parts(), metadata)
     return job, state
 
@@ -91,7 +91,7 @@ def taught(tiny_corpus, tiny_run, tmp_path_factory):
 @pytest.mark.slow
 def test_parts_begin_with_the_weights_that_they_are_given(taught, tiny_run):
     job, state = taught
-    given, fresh = load_run(tiny_run).params, job.trainer.experiment.fresh_state(job.recipe.seed)
+    given, fresh = load_run(tiny_run).params, job.trainer.experiment.initial_state(job.recipe.seed)
     student, teacher = state.params["student"], job.trainer.experiment.frozen["teacher"]
     for part in (student, teacher):
         jax.tree.map(np.testing.assert_array_equal, part["bert"], given["bert"])
@@ -104,7 +104,10 @@ def test_parts_begin_with_the_weights_that_they_are_given(taught, tiny_run):
         *("not trained on: masked_lm", "not trained on: next_sentence_head"),
         "not trained on: pooler",
     ]
-    assert [line.strip() for line in said if "fresh" in line] == ["fresh: parity", "fresh: taught"]
+    assert [line.strip() for line in said if "fresh" in line] == [
+        "random: parity",
+        "random: taught",
+    ]
 
 
 def test_weights_of_a_part_that_is_not_there(tiny_corpus, tiny_run, tmp_path):
@@ -136,8 +139,8 @@ def test_a_teacher_with_other_weights_is_refused(taught, run, tiny_run, monkeypa
     given = open_model(str(tiny_run))
     other = dataclasses.replace(given, params=jax.tree.map(lambda x: 2 * x, given.params))
     monkeypatch.setattr("bertjax.runs.job.open_model", lambda source: other)
-    with pytest.raises(InputError, match="the run was begun on other data than the config"):
-        Job.of(job.recipe.plain, str(job.folder)).train()
+    with pytest.raises(InputError, match="the run was started on other data than the config"):
+        Job.of(job.recipe.config_dict, str(job.folder)).train()
     loaded = load_run(run)
     before = dataclasses.replace(loaded, data=loaded.data | {"frozen teacher": given.identity})
     monkeypatch.setattr(evaluate, "load_run", lambda model: before)
@@ -147,15 +150,15 @@ def test_a_teacher_with_other_weights_is_refused(taught, run, tiny_run, monkeypa
 
 @pytest.mark.slow
 def test_a_stopped_run_goes_on_exactly(run, tiny_corpus, tmp_path, monkeypatch):
-    real = Journal.write
+    real = MetricsLog.write
 
-    def write(journal, at, split, metrics):
-        real(journal, at, split, metrics)
+    def write(metrics_log, at, split, metrics):
+        real(metrics_log, at, split, metrics)
         if (at, split) == (14, "train"):
             os.kill(os.getpid(), signal.SIGTERM)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Journal, "write", write)
+        patched.setattr(MetricsLog, "write", write)
         assert pretrain.run(_config(tiny_corpus), str(tmp_path / "run")) == pretrain.EXIT_STOPPED
     assert 14 <= load_run(tmp_path / "run").step < STEPS
     assert pretrain.run(_config(tiny_corpus), str(tmp_path / "run")) == 0
@@ -206,7 +209,7 @@ def _three_steps(config, corpus, devices):
     experiment = make_experiment(recipe, spec, jax.devices()[:devices])
     frozen, _ = frozen_params(experiment.model, experiment.placement, {}, recipe.seed)
     trainer, metrics = Trainer(dataclasses.replace(experiment, frozen=frozen)), []
-    state = experiment.fresh_state(recipe.seed)
+    state = experiment.initial_state(recipe.seed)
     for number in range(3):
         rate = recipe.schedule()(number)
         state, sums = trainer.update(state, phase, trainer.put(phase, number), rate, recipe.seed)

@@ -16,11 +16,11 @@ from bertjax.objectives.similarity import RerankingObjective, SimilarityObjectiv
 from bertjax.objectives.similarity_losses import Binary, CoSent, Ranking, Squared
 from bertjax.training.experiment import Experiment
 from bertjax.training.loop import Phase, Trainer
-from bertjax.training.moves import STAY
 from bertjax.training.objective import Rngs
 from bertjax.training.optimizers.optimizer import make_optimizer
 from bertjax.training.optimizers.schedule import make_schedule
 from bertjax.training.optimizers.spec import OptimizerSpec
+from bertjax.training.reshard import STAY
 from bertjax.training.sharding.mesh import MeshSpec
 from bertjax.training.sharding.placement import make_placement
 from bertjax.training.state import logical_axes
@@ -201,7 +201,7 @@ def _train(objective, layout: str, grid: tuple[int, int], steps: int = 2):
         tokens=ROWS * PASSAGE,
         flops=1.0,
     )
-    state, metrics = experiment.fresh_state(5), []
+    state, metrics = experiment.initial_state(5), []
     for number in range(steps):
         parts = trainer.put(phase, number)
         state, sums = trainer.update(state, phase, parts, rate(number), seed=3)

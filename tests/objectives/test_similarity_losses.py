@@ -1,4 +1,4 @@
-"""Losses of contrastive training: by their definitions, and beside sentence-transformers' own."""
+"""Losses of contrastive training: by their definitions, and next to sentence-transformers' own."""
 
 import jax
 import numpy as np
@@ -163,10 +163,10 @@ def test_bad_settings():
             LOSSES[name](**fields)
 
 
-# ------------------------------------------------------------- beside sentence-transformers
+# ------------------------------------------------------------- next to sentence-transformers
 
 
-def _theirs():
+def _reference():
     """{case: (objective, sentence-transformers' loss, passages, whether and which labels)}."""
     from sentence_transformers import util
     from sentence_transformers.sentence_transformer import losses
@@ -212,13 +212,13 @@ _CASES = (
 def test_losses_and_gradients_of_sentence_transformers(case):
     import torch
 
-    objective, theirs, passages, labels = _theirs()[case]
+    objective, reference, passages, labels = _reference()[case]
     vectors, batch = _vectors(passages), _batch(passages)
     loss, gradients = jax.jit(jax.value_and_grad(lambda v: _loss(objective, v, batch)))(vectors)
     query, passage = (torch.tensor(np.asarray(x), requires_grad=True) for x in vectors)
     given = torch.tensor(np.asarray(batch["scores"])) if labels else None
     given = given[:, 0] if labels == "pair" else given
-    expected = theirs.compute_loss_from_embeddings([query, *passage.unbind(1)], given)
+    expected = reference.compute_loss_from_embeddings([query, *passage.unbind(1)], given)
     expected.backward()
     assert_close(loss, expected.item())
     for found, tensor in zip(gradients, (query, passage), strict=True):

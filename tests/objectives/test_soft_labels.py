@@ -48,9 +48,9 @@ def test_the_loss_of_classes(tmp_path, vocabulary):
     logits = np.random.default_rng(0).normal(0, 2, (4, 3))
     found = means(sums_of(objective, {"logits": logits.astype(np.float32)}, batch))
     hard = -np.log(_softmax(logits))[np.arange(3), [1, 2, 0]]
-    theirs = _softmax(np.log(np.maximum(wanted, 1e-30)) / 3)
-    ours = _softmax(logits[:3] / 3)
-    soft = 9 * (theirs * (np.log(theirs) - np.log(ours))).sum(-1)
+    reference = _softmax(np.log(np.maximum(wanted, 1e-30)) / 3)
+    result = _softmax(logits[:3] / 3)
+    soft = 9 * (reference * (np.log(reference) - np.log(result))).sum(-1)
     assert found["task_loss"] == pytest.approx((0.7 * hard + 0.3 * soft).mean(), rel=rounding(1))
     alone, _ = _batch(_table(tmp_path, soft_share=1.0, temperature=1.0), vocabulary)
     same = {"logits": np.log(np.maximum(batch["soft_labels"], 1e-30))}

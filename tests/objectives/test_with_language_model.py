@@ -1,4 +1,4 @@
-"""A task with language modelling beside it: the sum of two losses that are known apart."""
+"""A task with language modelling next to it: the sum of two losses that are known apart."""
 
 import jax
 import numpy as np
@@ -78,5 +78,5 @@ def test_what_predicts_no_next_token_is_refused(tmp_path):
     with pytest.raises(InputError, match="and this is a bert for sequence_classification"):
         TaskRecipe.from_config(config).spec(small_model(tmp_path / "vocab.txt"))
     config.bilstm.hidden = 8
-    with pytest.raises(InputError, match="a BiLSTM reads on behind each token"):
+    with pytest.raises(InputError, match="a BiLSTM reads on after each token"):
         TaskRecipe.from_config(config)

@@ -1,4 +1,4 @@
-"""Runs that train a part of given weights: what they save, and what is made of it."""
+"""Runs that train a part of pretrained weights: what they save, and what is made of it."""
 
 import json
 import shutil
@@ -44,12 +44,12 @@ def _leaves(params):
 
 def test_only_factors_are_saved_and_what_stays_is_that_of_the_source(run, tiny_run):
     loaded, base = load_run(run), load_run(tiny_run)
-    ours, theirs = _leaves(loaded.params), _leaves(base.params)
-    factors = {path for path in ours if "lora_" in path}
-    assert len(factors) == 6 and ours.keys() - factors == theirs.keys()
-    for path, leaf in theirs.items():
-        assert leaf.tobytes() == ours[path].tobytes(), path
-    assert all(np.abs(ours[path]).max() > 1e-3 for path in factors)
+    result, reference = _leaves(loaded.params), _leaves(base.params)
+    factors = {path for path in result if "lora_" in path}
+    assert len(factors) == 6 and result.keys() - factors == reference.keys()
+    for path, leaf in reference.items():
+        assert leaf.tobytes() == result[path].tobytes(), path
+    assert all(np.abs(result[path]).max() > 1e-3 for path in factors)
     assert loaded.data["frozen"] == open_model(str(tiny_run)).identity
 
 
@@ -112,7 +112,7 @@ def test_adapters_that_are_none_of_this_model_are_refused(exported, tmp_path):
 
 
 def test_a_task_is_learned_by_an_adapter_beside_a_frozen_model(tiny_run, tmp_path):
-    """The run has the whole model, and beside it the adapter with the new head."""
+    """The run has the whole model, and next to it the adapter with the new head."""
     write_cola(tmp_path / "data", rows=64)
     task = dict(kind="glue", name="CoLA")
     config = tiny_finetuning(tiny_run, tmp_path / "data", task=task, adapter=LORA | dict(rank=4))
@@ -121,12 +121,18 @@ def test_a_task_is_learned_by_an_adapter_beside_a_frozen_model(tiny_run, tmp_pat
     results = json.loads((run / "results.json").read_text())
     assert results["dev"]["dev"]["accuracy"] >= 75
     whole, small = open_model(str(run)), open_model(f"hf:{run / 'model' / 'adapter'}")
-    assert (small.kind, small.classes, small.task) == (whole.kind, whole.classes, whole.task)
-    ours, theirs = _leaves(whole.params), _leaves(small.params)
-    assert_close(ours, theirs)
+    assert (small.head_type, small.classes, small.task) == (
+        whole.head_type,
+        whole.classes,
+        whole.task,
+    )
+    result, reference = _leaves(whole.params), _leaves(small.params)
+    assert_close(result, reference)
     base = _leaves(open_model(str(tiny_run)).params)
-    same = {path for path in ours.keys() & base.keys() if np.array_equal(ours[path], base[path])}
-    changed = {path.rpartition("layer_0/")[2] for path in ours.keys() - same}
+    same = {
+        path for path in result.keys() & base.keys() if np.array_equal(result[path], base[path])
+    }
+    changed = {path.rpartition("layer_0/")[2] for path in result.keys() - same}
     kernels = {f"{name}/kernel" for name in ("attention/qkv", "attention/output", "intermediate")}
     assert changed == kernels | {"classifier/kernel", "classifier/bias"}
     with pytest.raises(InputError, match=f"copy the folder {run}/model/adapter"):
@@ -138,10 +144,10 @@ def test_vectors_are_learned_around_frozen_layers(tiny_run, tmp_path):
     data, run = write_pairs(tmp_path / "data"), tmp_path / "run"
     config = similarity_config(str(tiny_run), data, total_steps=8, frozen="embeddings|attention/")
     assert finetune.run(config, str(run)) == 0
-    ours, base = (_leaves(open_model(each).params) for each in (str(run), str(tiny_run)))
-    same = {path for path in ours if np.array_equal(ours[path], base[path])}
-    stay = {path for path in ours if "/embeddings/" in path or "/attention/" in path}
-    assert same == stay | {path for path in ours if path.startswith("pooler")}
+    result, base = (_leaves(open_model(each).params) for each in (str(run), str(tiny_run)))
+    same = {path for path in result if np.array_equal(result[path], base[path])}
+    stay = {path for path in result if "/embeddings/" in path or "/attention/" in path}
+    assert same == stay | {path for path in result if path.startswith("pooler")}
     config = similarity_config(str(tiny_run), data, total_steps=8, frozen="", adapter=LORA)
     assert finetune.run(config, str(tmp_path / "lora")) == 0
     both = (str(tmp_path / "lora"), f"hf:{tmp_path / 'lora' / 'model' / 'adapter'}")

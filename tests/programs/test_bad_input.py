@@ -27,7 +27,7 @@ from bertjax.runs.run_folder import check_no_corpus, check_same_config
 from bertjax.runs.source import open_model
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.experiment import Experiment
-from bertjax.training.journal import Journal
+from bertjax.training.metrics_log import MetricsLog
 from tests.helpers.patience import PATIENCE
 from tests.helpers.slow_cases import others_slow
 from tests.helpers.tiny_run import metrics_of, start_pretraining, tiny_config
@@ -101,7 +101,7 @@ def written(folder, tokenizer, train, held_out):
 DOCUMENT = [20, 21, 22, 23, 24]
 
 
-@pytest.mark.parametrize("train,held_out", [(1, 2), (2, 1)])
+@pytest.mark.parametrize("train, held_out", [(1, 2), (2, 1)])
 def test_a_single_document_with_next_sentence(tiny_corpus, tmp_path, train, held_out):
     tokenizer = Tokenizer.open(tiny_corpus)
     corpus = written(tmp_path, tokenizer, [DOCUMENT] * train, [DOCUMENT] * held_out)
@@ -161,7 +161,7 @@ def test_a_model_with_too_small_a_vocabulary(tiny_corpus, tmp_path):
 
 @pytest.mark.devices(8)
 @pytest.mark.parametrize(
-    "changes,message",
+    "changes, message",
     [
         ({"phase_2": {"length": 128}}, r"config\.phase_2\.length=128 is over the position table"),
         ({"phase_1": {"batch_size": 12}}, "12 sequences does not divide over 8 devices"),
@@ -184,7 +184,7 @@ def test_no_workdir(tiny_corpus):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "flag,message",
+    "flag, message",
     [
         ("--config.optimizer.rate=1", r"error: config\.optimizer: got an unexpected .* 'rate'"),
         ("--config.phase_1.batch_size=7", "error: a batch of 7 sequences does not divide over 8"),
@@ -206,7 +206,7 @@ def test_the_door_prints_one_line(tiny_corpus, tmp_path, flag, message):
 
 
 @pytest.mark.parametrize(
-    "changes,message",
+    "changes, message",
     [
         ({"seed": 7}, "seed was 0, is 7"),
         ({"optimizer": {"learning_rate": 1.0}}, r"optimizer\.learning_rate was 0\.01, is 1\.0"),
@@ -277,7 +277,7 @@ def test_a_run_of_another_corpus(tiny_run, tiny_corpus, tmp_path):
     shutil.copytree(tiny_run, tmp_path / "run")
     config = json.loads((tiny_run / "config.json").read_text()) | {"corpus": str(corpus)}
     lines = metrics_of(tmp_path / "run")
-    with pytest.raises(InputError, match="begun on other data than the config names now"):
+    with pytest.raises(InputError, match="started on other data than the config names now"):
         pretrain.run(config, str(tmp_path / "run"))
     assert metrics_of(tmp_path / "run") == lines
     assert json.loads((tmp_path / "run" / "config.json").read_text())["corpus"] == str(tiny_corpus)
@@ -387,15 +387,15 @@ def test_a_loss_that_is_not_finite(tiny_corpus, tmp_path):
 def test_a_full_disk_at_the_metrics(tiny_corpus, tmp_path, monkeypatch):
     """The error is raised; with free space, the run continues to the same end."""
     config = tiny_config(tiny_corpus)
-    real = Journal.write
+    real = MetricsLog.write
 
-    def write(journal, step, split, metrics):
+    def write(metrics_log, step, split, metrics):
         if step == 8:
             raise OSError(errno.ENOSPC, "No space left on device", "metrics.jsonl")
-        real(journal, step, split, metrics)
+        real(metrics_log, step, split, metrics)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Journal, "write", write)
+        patched.setattr(MetricsLog, "write", write)
         with pytest.raises(OSError, match="No space left"):
             pretrain.run(config, str(tmp_path / "run"))
     assert pretrain.run(config, str(tmp_path / "run")) == 0

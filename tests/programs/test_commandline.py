@@ -15,7 +15,7 @@ from bertjax.programs import commandline
 from tests.helpers.checkout import REPOSITORY
 
 DOOR = '''
-"""A door for tests."""
+"""A program for tests."""
 
 import ctypes
 import errno
@@ -214,7 +214,7 @@ def test_what_the_user_can_cure_is_one_line_and_2(folder, fail, line):
 
 @pytest.mark.parametrize("fail", ["full_output", "full_output_at_once"])
 def test_a_full_disk_under_the_output(folder, fail):
-    command = f"PYTHONUNBUFFERED= {sys.executable} door.py --fail={fail} >/dev/full"
+    command = f"PYTHONUNBUFFERED= {sys.executable} program.py --fail={fail} >/dev/full"
     result = _run_shell(folder, command)
     line = "error: No space left on device (standard output): free some space, then run the command"
     assert (result.returncode, result.stderr) == (2, f"{line} again\n")
@@ -265,7 +265,7 @@ def test_a_signal_that_is_taken_ends_nothing_and_a_second_one_does(folder, numbe
 
 def test_a_signal_that_is_ignored_stays_so(folder):
     """`nohup` ignores SIGHUP in this way."""
-    command = f"trap '' HUP; exec {sys.executable} door.py --signal=1 --where=taken"
+    command = f"trap '' HUP; exec {sys.executable} program.py --signal=1 --where=taken"
     result = _run_shell(folder, command)
     assert (result.returncode, result.stdout, result.stderr) == (0, "came False\nagain\n", "")
 
@@ -290,7 +290,7 @@ def test_a_terminal_that_is_gone_ends_nothing(folder):
 
 def test_a_reader_who_has_seen_enough_ends_it_without_a_word(folder):
     for flags, seen in (("--fail=talk", "more\n"), ("--fail=talk 2>&1", "more\n"), ("--help", "")):
-        command = f"{sys.executable} door.py {flags} | head -n {len(seen.splitlines())}"
+        command = f"{sys.executable} program.py {flags} | head -n {len(seen.splitlines())}"
         result = _run_shell(folder, f"{command}; exit ${{PIPESTATUS[0]}}")
         assert (result.returncode, result.stdout, result.stderr) == (141, seen, "")
 

@@ -57,7 +57,7 @@ def test_what_the_compiler_says(reported):
         assert 0.01 < report.mfu(times) < 1
         assert report.mfu(times) == pytest.approx(report.step.flops / times.seconds / 16 / 197e12)
     # Of all instructions that the compiler estimates, the bundles are known, except of products
-    # that run beside a collective.
+    # that run next to a collective.
     assert not report.without_bundles
     assert 0 < report.count.borrowed < 0.25 * report.count.seconds
     # The estimate has 1,800 cycles for the smallest instruction, and a small model has many.

@@ -12,7 +12,7 @@ from bertjax.base.errors import InputError
 from bertjax.inference.generate import complete, nucleus
 from bertjax.interop.hugging_face import write_hugging_face
 from bertjax.interop.proof import outputs
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.programs import complete as program
 from tests.helpers.small_gpt import gpt2_tokenizer, small_gpt
 from tests.helpers.small_models import PIECES, SPEC, small_model
@@ -40,11 +40,11 @@ def test_greedy_texts_are_those_of_transformers(tokenizer, tmp_path, name, token
     for prompt, ids in zip(PROMPTS, found, strict=True):
         given = tokenizer.encode([prompt])[0] or [tokenizer.end_id]
         most = min(tokens, model.spec.max_position_embeddings - len(given))
-        theirs = peer.generate(torch.tensor([given]), max_new_tokens=most, do_sample=False)
-        theirs = theirs[0].tolist()[0 if prompt else 1 :]
-        if theirs[-1] == tokenizer.end_id:
-            theirs.pop()
-        assert ids == theirs
+        reference = peer.generate(torch.tensor([given]), max_new_tokens=most, do_sample=False)
+        reference = reference[0].tolist()[0 if prompt else 1 :]
+        if reference[-1] == tokenizer.end_id:
+            reference.pop()
+        assert ids == reference
     assert len({tuple(ids[-3:]) for ids in found}) > 1
 
 
@@ -103,7 +103,7 @@ def _bert(vocabulary):
 def _modernbert(vocabulary):
     """Its second layer sees three tokens back."""
     spec = dataclasses.replace(modernbert_models.SPEC, causal=True, num_hidden_layers=2)
-    return modernbert_models.small_model(vocabulary, kinds.CAUSAL_LM, spec)
+    return modernbert_models.small_model(vocabulary, head_types.CAUSAL_LM, spec)
 
 
 @pytest.mark.parametrize("make", [_bert, _modernbert])

@@ -41,10 +41,10 @@ def _leaves(source):
 
 
 def _assert_same(source, other):
-    ours, theirs = _leaves(source), _leaves(other)
-    assert ours.keys() == theirs.keys()
-    for name, leaf in ours.items():
-        assert leaf.tobytes() == theirs[name].tobytes(), name
+    result, reference = _leaves(source), _leaves(other)
+    assert result.keys() == reference.keys()
+    for name, leaf in result.items():
+        assert leaf.tobytes() == reference[name].tobytes(), name
 
 
 @pytest.mark.parametrize(
@@ -113,11 +113,11 @@ def test_plain_storage_is_what_the_run_computes(stacked_run):
     ids = np.arange(26).reshape(2, 13)
     inputs = {"input_ids": ids, "input_mask": 0 * ids + 1, "token_type_ids": 0 * ids}
     model = plain.model()
-    ours = jax.jit(lambda p: model.apply({"params": p}, inputs, deterministic=True))(plain.params)
-    theirs = jax.jit(lambda p: run.model(p, inputs))(run.params)
-    for name, wanted in theirs.items():
-        wanted = wanted[..., : ours[name].shape[-1]]
-        np.testing.assert_allclose(ours[name], wanted, rtol=1e-2, atol=1e-2)
+    result = jax.jit(lambda p: model.apply({"params": p}, inputs, deterministic=True))(plain.params)
+    reference = jax.jit(lambda p: run.model(p, inputs))(run.params)
+    for name, wanted in reference.items():
+        wanted = wanted[..., : result[name].shape[-1]]
+        np.testing.assert_allclose(result[name], wanted, rtol=1e-2, atol=1e-2)
 
 
 def test_the_card_holds_recipe_and_figures(tiny_run, tmp_path):
@@ -334,11 +334,11 @@ def test_the_pipeline_of_transformers_labels_as_we_do(fine_tuned, tmp_path):
     _, run = fine_tuned("CoLA")
     convert.run(str(run), f"hf:{tmp_path / 'out'}")
     classify = transformers.pipeline("text-classification", model=str(tmp_path / "out"))
-    ours = list(predictions(open_fine_tuned(str(run)), numbered(texts, "text"), "text"))
-    assert len({each["label"] for each in ours}) == 2
-    for theirs, each in zip(classify(texts), ours, strict=True):
-        assert theirs["label"] == each["label"]
-        assert_close(theirs["score"], each["probabilities"][each["label"]], size=LOGITS / 4)
+    result = list(predictions(open_fine_tuned(str(run)), numbered(texts, "text"), "text"))
+    assert len({each["label"] for each in result}) == 2
+    for reference, each in zip(classify(texts), result, strict=True):
+        assert reference["label"] == each["label"]
+        assert_close(reference["score"], each["probabilities"][each["label"]], size=LOGITS / 4)
 
 
 def test_an_unfinished_fine_tuning_is_not_exported(fine_tuned, tmp_path):

@@ -47,7 +47,7 @@ def test_a_fine_tuned_encoder_learns_and_is_opened(tiny_run, tmp_path):
     assert len(_tags(run, tmp_path, "moo baa .\n")[0]) == 3
     with pytest.raises(InputError, match="transformers has no such model.*a CRF"):
         convert.run(str(run), f"hf:{tmp_path / 'hf'}")
-    with pytest.raises(InputError, match="reads word_mask beside the tokens"):
+    with pytest.raises(InputError, match="reads word_mask next to the tokens"):
         convert.run(str(run), f"stablehlo:{tmp_path / 'served'}")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from bertjax.base.errors import InputError
 from bertjax.inference.blanks import fill
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.programs import compile_check, convert, evaluate, prepare, pretrain, show_sharding
 from bertjax.runs import initialize
 from bertjax.runs.job import Job
@@ -36,7 +36,7 @@ def _config(corpus, teacher="", student="", **changes):
 
 @pytest.fixture(scope="module")
 def run(tiny_corpus, tiny_run, pretrained_once):
-    """A student with fresh weights; do not write into it."""
+    """A student with random weights; do not write into it."""
     return pretrained_once("distillation_run", _config(tiny_corpus, tiny_run, **LEARNED))
 
 
@@ -55,7 +55,10 @@ def test_the_student_approaches_its_teacher(run, tiny_run):
     assert (teacher["encoder"], teacher["hidden_size"]) == ("bert", 32)
     assert model["encoder"] == "distilbert" and "type_vocab_size" not in model
     student = open_model(str(run))
-    assert (student.kind, student.class_name) == (kinds.MASKED_LM, "DistilBertForMaskedLM")
+    assert (student.head_type, student.class_name) == (
+        head_types.MASKED_LM,
+        "DistilBertForMaskedLM",
+    )
     assert student.params.keys() == {"distilbert", "masked_lm"}
     identity = open_model(str(tiny_run)).identity
     assert newest_metadata(run / "checkpoints")["data"]["frozen teacher"] == identity
@@ -154,7 +157,7 @@ def test_the_shipped_config(tiny_corpus, tiny_run, tmp_path):
 @pytest.mark.slow
 @pytest.mark.needs("libtpu")
 def test_the_compile_report_has_both_models():
-    """The teacher's products, which have no backward pass, count beside the student's."""
+    """The teacher's products, which have no backward pass, count next to the student's."""
     model = dict(hidden_size=128, compute_dtype="bfloat16", vocab_multiple=128)
     model["max_position_embeddings"] = 128
     phase = {"phase_1": {"share": 1.0, "length": 128, "batch_size": 32}}

@@ -9,7 +9,7 @@ import pytest
 
 from bertjax.base.errors import InputError
 from bertjax.inference.features.compute import Options
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.objectives.electra import ReplacedTokenDetection
 from bertjax.programs import (
     convert,
@@ -23,7 +23,7 @@ from bertjax.programs import (
     show_sharding,
 )
 from bertjax.runs import same_text
-from bertjax.runs.health import verdict_of_run
+from bertjax.runs.health import health_status_of_run
 from bertjax.runs.source import load_run, open_model
 from tests.helpers.closeness import LOGITS, assert_close, rounding
 from tests.helpers.stopped import pretrain_until_stopped
@@ -65,7 +65,7 @@ def test_both_models_learn(run, tiny_corpus, tmp_path, capsys):
     held_out = metrics_of(run)[-1]
     expected = held_out["mlm_loss"] + 50 * held_out["disc_loss"]
     assert_close(held_out["loss"], expected)
-    assert "held-out mlm_loss" in str(verdict_of_run(run))
+    assert "held-out mlm_loss" in str(health_status_of_run(run))
 
     copied = shutil.copytree(run, tmp_path / "run")
     found = evaluate.run(str(copied), None, 2)["32"]
@@ -84,7 +84,7 @@ def test_a_stopped_run_goes_on_to_the_same_end(run, tiny_corpus, tmp_path):
 
 def test_it_is_opened_as_the_discriminator(run, tmp_path, monkeypatch):
     model = open_model(str(run))
-    assert (model.kind, model.spec.hidden_size) == (kinds.REPLACED_TOKENS, 32)
+    assert (model.head_type, model.spec.hidden_size) == (head_types.REPLACED_TOKENS, 32)
     assert model.params.keys() == {"electra", "replaced_tokens"}
     with pytest.raises(
         InputError, match="without masked_lm, which ElectraForMaskedLM has: take the generator"

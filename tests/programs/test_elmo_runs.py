@@ -13,7 +13,7 @@ from bertjax.data.corpus.store import TokenStore, open_tokenizer
 from bertjax.inference.blanks import fill
 from bertjax.inference.features.compute import Options
 from bertjax.interop.elmo import read_elmo
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.programs import convert, evaluate, extract_features, finetune, pretrain
 from bertjax.runs.initialize import open_sources
 from bertjax.runs.recipe import Recipe
@@ -104,7 +104,7 @@ def test_it_is_opened(run):
     texts = ["Baa moo .", "Woof " + "x" * 60]
     first, second = model.vectors(texts, "words", layers=(0, 1, 2))
     assert first.shape == (3, 3 * 30) and second.shape == (2, 3 * 30)
-    assert open_model(str(run)).kind == kinds.BIDIRECTIONAL_LM
+    assert open_model(str(run)).kind == head_types.BIDIRECTIONAL_LM
     assert model.params["next_word"]["kernel"].shape == (25, 15)
     with pytest.raises(InputError, match="reads the characters of words, and pieces"):
         model.encode(texts)
@@ -123,9 +123,9 @@ def test_its_exported_features_are_the_same(run, tmp_path):
     for name, source in (("run", run), ("elmo", f"elmo:{tmp_path / 'elmo'}")):
         output, texts = str(tmp_path / f"{name}.npz"), str(tmp_path / "texts.txt")
         extract_features.run(str(source), texts, output, Options(layers=(0, 1, 2)))
-    ours, theirs = (np.load(tmp_path / f"{name}.npz") for name in ("run", "elmo"))
-    for name in ours.files:
-        np.testing.assert_array_equal(ours[name], theirs[name])
+    result, reference = (np.load(tmp_path / f"{name}.npz") for name in ("run", "elmo"))
+    for name in result.files:
+        np.testing.assert_array_equal(result[name], reference[name])
 
 
 def test_its_weights_begin_another_run(run, corpus, tmp_path):
@@ -136,7 +136,7 @@ def test_its_weights_begin_another_run(run, corpus, tmp_path):
         config = _config(corpus, init_from=str(run), **changes)
         recipe = Recipe.from_config(config)
         tokenizer = open_tokenizer(str(corpus))
-        return open_sources(recipe, tokenizer, open_model, begun=False)[""]
+        return open_sources(recipe, tokenizer, open_model, started=False)[""]
 
     same = beginning(corpus)
     jax.tree.map(np.testing.assert_array_equal, same.params, given.params)

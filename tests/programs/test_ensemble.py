@@ -99,14 +99,14 @@ def test_a_run_with_its_copy_gives_what_the_run_gave(fine_tuned, tmp_path, name)
     folders = tmp_path / "both", trial_folder(run, Trial(**alone["chosen"]).name)
     for split, scores in alone["dev"].items():
         for metric in scores:
-            mine, theirs = (read_resampled(folder, split, metric) for folder in folders)
-            assert mine == pytest.approx(theirs, abs=1e-2)
+            mine, reference = (read_resampled(folder, split, metric) for folder in folders)
+            assert mine == pytest.approx(reference, abs=1e-2)
     assert results["predictions"].keys() == alone["predictions"].keys()
     for file in results["predictions"]:
-        mine, theirs = ((each / "predictions" / file) for each in (tmp_path / "both", run))
+        mine, reference = ((each / "predictions" / file) for each in (tmp_path / "both", run))
         if name in ("STS-B", "own numbers") or file.endswith(("nbest.json", "odds.json", ".jsonl")):
             continue  # these have numbers, which rounding changes
-        assert mine.read_bytes() == theirs.read_bytes()
+        assert mine.read_bytes() == reference.read_bytes()
 
 
 @pytest.mark.parametrize("by", others_slow(BY, "votes"))
@@ -338,7 +338,7 @@ def _other_order(run: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "change,message",
+    "change, message",
     [
         (_other_data, "was run with another train than is in .*data .its content differs.: name"),
         (_other_order, "its classes are acceptable, unacceptable, in this order; those"),

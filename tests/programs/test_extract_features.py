@@ -17,13 +17,13 @@ from bertjax.inference.features.extract import extract
 from bertjax.inference.features.result import Parts
 from bertjax.inference.features.texts import FIRST_PIECES, KINDS, TOKENS, WORDS, TextEncoder
 from bertjax.interop.pretrained import Pretrained
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.models.encoders.elmo.encoder import states_shape
 from bertjax.models.encoders.presets import BertSpec
 from bertjax.models.encoders.registry import make_encoder
 from bertjax.models.encoders.transformer import Transformer
-from bertjax.models.heads.architectures import text_inputs
 from bertjax.models.heads.embedding import Embedding
+from bertjax.models.heads.head_specs import text_inputs
 from bertjax.programs import extract_features
 from bertjax.programs.extract_features import parse_layers
 from bertjax.text.special_tokens import SPECIAL_TOKENS
@@ -386,7 +386,7 @@ def test_of_a_run(tiny_run, tmp_path, capsys):
 def test_the_models_own_vectors_by_default(model, tmp_path, monkeypatch, capsys):
     """Those of an `Embedding`; options that are given win."""
     own = Embedding(pooling="last", passage_length=9)
-    opened = dataclasses.replace(model, kind=kinds.ENCODER, embedding=own)
+    opened = dataclasses.replace(model, head_type=head_types.ENCODER, embedding=own)
     monkeypatch.setattr(extract_features, "open_model", lambda _: opened)
     source, output = str(write(tmp_path, ["the cat sat"])), str(tmp_path / "features.npz")
     extract_features.run("a model", source, output, Options())
@@ -477,7 +477,7 @@ def test_a_damaged_plan_of_parts(tmp_path, plan):
         pass
 
 
-# ----------------------------------------------------------------------- beside its peers
+# ----------------------------------------------------------------------- next to its peers
 
 SENTENCES = [
     "A man is eating food.",

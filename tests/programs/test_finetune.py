@@ -24,7 +24,7 @@ from bertjax.tasks import official_files
 from bertjax.tasks.conll import Conll
 from bertjax.tasks.question_answering import NULL_THRESHOLD
 from bertjax.tasks.task import TRAIN
-from bertjax.training.journal import Journal
+from bertjax.training.metrics_log import MetricsLog
 from configs import finetune_ner as ner_configs
 from tests.helpers import task_files
 from tests.helpers.built_once import built_once
@@ -228,16 +228,16 @@ def test_trials_that_are_done_are_not_run_again(tiny_run, searched, finished, ca
 @contextlib.contextmanager
 def _signal_at(step, monkeypatch):
     """Sends SIGTERM in the block when the line of this step is written; yields the steps so far."""
-    real, written = Journal.write, []
+    real, written = MetricsLog.write, []
 
-    def write(journal, at, split, metrics):
-        real(journal, at, split, metrics)
+    def write(metrics_log, at, split, metrics):
+        real(metrics_log, at, split, metrics)
         written.append(at)
         if at == step:
             os.kill(os.getpid(), signal.SIGTERM)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Journal, "write", write)
+        patched.setattr(MetricsLog, "write", write)
         yield written
 
 
@@ -257,7 +257,7 @@ def test_a_signal_stops_a_trial_and_it_goes_on_exactly(
     with _signal_at(None, monkeypatch) as behind:
         assert finetune.run(config, str(run)) == 0
     assert before + behind == [2, 4, 6, 8] * 2, "no step is made again"
-    saved = min(step + 1, 8)  # the next update had begun when the line was written
+    saved = min(step + 1, 8)  # the next update had started when the line was written
     assert f"going on from step {saved}\n" in capsys.readouterr().out
     _assert_same(run, searched / "smaller")
 
@@ -345,14 +345,16 @@ def test_other_data_or_another_config_is_refused(tiny_run, finished, tmp_path):
 
 
 def test_a_run_goes_on_in_its_dtype(tiny_run, tmp_path):
-    """The config leaves it to the device, which was another one when the run was begun."""
+    """The config leaves it to the device, which was another one when the run was started."""
     config, run = _cola(tiny_run, tmp_path), tmp_path / "run"
     recipe, _ = begin(config, str(run))
-    assert recipe.model["compute_dtype"] == recipe.plain["model"]["compute_dtype"] == "float32"
+    assert (
+        recipe.model["compute_dtype"] == recipe.config_dict["model"]["compute_dtype"] == "float32"
+    )
     run.mkdir()
     then = {**recipe.model, "compute_dtype": "bfloat16"}
-    begun = recipe.plain | {"model": {**then, "attention": "einsum"}}
-    (run / "config.json").write_text(json.dumps(begun))
+    started = recipe.config_dict | {"model": {**then, "attention": "einsum"}}
+    (run / "config.json").write_text(json.dumps(started))
     recipe, _ = begin(config, str(run))
     assert recipe.model == then
     config.model.compute_dtype = "float32"
@@ -404,7 +406,7 @@ def test_a_bilstm_gives_what_left_to_right_lacks(left_to_right_run, tmp_path, ca
 
     model = open_model(str(run))
     for module, goes_on in ((model.bilstm, True), (model.bilstm.clone(hidden=12), False)):
-        beginning = model.beginning(model.kind, model.classes, module)
+        beginning = model.beginning(model.head_type, model.classes, module)
         assert beginning.keys() == {"bert"} | ({"bilstm", "classifier"} if goes_on else set())
     (run / "parameters" / "parameters.safetensors").write_bytes(b"12345678")
     with pytest.raises(InputError, match="parameters.safetensors: damaged"):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.programs import convert, ensemble, finetune
 from bertjax.runs.fine_tuning import job
 from bertjax.runs.fine_tuning.fine_tuned import open_fine_tuned
@@ -119,8 +119,10 @@ def test_a_task_alone_goes_on_from_the_shared_weights(together):
         (run / "CoLA", {"bert", "pooler", "classifier"}),
     ):
         given = open_model(str(source))
-        begun = given.beginning(kinds.SEQUENCE_CLASSIFICATION, ("unacceptable", "acceptable"))
-        assert set(begun) == branches
+        started = given.beginning(
+            head_types.SEQUENCE_CLASSIFICATION, ("unacceptable", "acceptable")
+        )
+        assert set(started) == branches
 
 
 def _same_twice(config):

@@ -6,7 +6,7 @@ import pytest
 
 from bertjax.base.errors import InputError
 from bertjax.programs import evaluate, prepare, pretrain
-from bertjax.runs.health import verdict_of_run
+from bertjax.runs.health import health_status_of_run
 from tests.helpers.tiny_run import tiny_config, write_text
 
 pytestmark = pytest.mark.slow
@@ -35,7 +35,7 @@ def test_the_figures_of_each_language(corpus, tmp_path, capsys):
     lines = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
     last = [line for line in lines if line["split"] == "heldout"][-1]
     health = json.loads((tmp_path / "run" / "health.json").read_text())
-    says = str(verdict_of_run(tmp_path / "run"))
+    says = str(health_status_of_run(tmp_path / "run"))
     for name in ("la", "lb"):
         loss, baseline = last[f"mlm_loss_{name}"], health["languages"][name]
         assert f"{name} {loss:.2f} (baseline {baseline:.2f}" in says

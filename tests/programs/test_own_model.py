@@ -10,7 +10,7 @@ from bertjax.data.corpus.store import open_tokenizer
 from bertjax.data.examples.masking import MaskingRule
 from bertjax.interop.hugging_face import write_hugging_face
 from bertjax.interop.vocabulary_change import with_vocabulary
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.programs import convert, masked_text, prepare, pretrain
 from bertjax.runs import same_text
 from bertjax.runs.source import open_model
@@ -150,9 +150,9 @@ def test_pre_training_goes_on(family, tiny_corpus, exported, corpora, tmp_path, 
         keep_checkpoint_every=20,
     )
     assert pretrain.run(config, str(tmp_path / "run")) == 0
-    assert open_model(f"{tmp_path / 'run'}@20").kind == kinds.CAUSAL_LM
+    assert open_model(f"{tmp_path / 'run'}@20").head_type == head_types.CAUSAL_LM
     own, given = open_model(str(tmp_path / "run")), open_model(f"hf:{source}")
-    assert own.kind == kinds.MASKED_LM and not own.spec.causal
+    assert own.head_type == head_types.MASKED_LM and not own.spec.causal
     assert own.spec.vocab_size == own.tokenizer.vocabulary_size > given.spec.vocab_size
     monkeypatch.setattr(same_text, "LENGTH", 32)
     losses = [row["mlm_loss"] for row in metrics_of(tmp_path / "run") if row["split"] == "heldout"]

@@ -381,7 +381,7 @@ def test_sources_with_too_few_documents_are_named(tmp_path, text, capsys):
 
 @pytest.mark.parametrize("damage", ["", "null", "[]", "{}", "[" * 100_000, None])
 @pytest.mark.parametrize(
-    "file, cure",
+    "file, hint",
     [
         ("report.json", "remove it: the same command writes it again"),
         ("plan.json", "delete the folder, or choose another --output"),
@@ -389,16 +389,16 @@ def test_sources_with_too_few_documents_are_named(tmp_path, text, capsys):
         ("store/shard-00000.json", "remove it: the same command makes the shard again"),
     ],
 )
-def test_damaged_files_of_a_corpus(tiny_corpus, tmp_path, file, cure, damage):
+def test_damaged_files_of_a_corpus(tiny_corpus, tmp_path, file, hint, damage):
     output, path = tmp_path / "corpus", tmp_path / "corpus" / file
     shutil.copytree(tiny_corpus, output)
     if damage is None:  # fields of another type
         damage = json.dumps(dict.fromkeys(json.loads(path.read_text()), None))
         if file == "plan.json":
-            cure = "choose another --output, or delete that folder"
+            hint = "choose another --output, or delete that folder"
     path.write_text(damage)
     source = f"text:{tiny_corpus.parent / 'text.txt'}"
-    with pytest.raises(InputError, match=cure):
+    with pytest.raises(InputError, match=hint):
         prepare.run([source], output, learn_vocabulary=300, held_out=0.1, workers=1)
     assert path.read_text() == damage
 

@@ -15,8 +15,8 @@ from bertjax.models.encoders.presets import BertSpec
 from bertjax.programs import evaluate, prepare, pretrain
 from bertjax.runs.run_folder import read_config
 from bertjax.runs.source import load_run
-from bertjax.training.journal import Journal
 from bertjax.training.loop import Trainer
+from bertjax.training.metrics_log import MetricsLog
 from tests.helpers.closeness import assert_close
 from tests.helpers.patience import PATIENCE
 from tests.helpers.slow_cases import others_slow
@@ -159,15 +159,15 @@ def test_a_signal_stops_the_run_and_it_goes_on_exactly(
 ):
     """The signal comes between two lines of metrics, and near the end of the first phase."""
     run, config = tmp_path / "run", tiny_config(tiny_corpus)
-    real = Journal.write
+    real = MetricsLog.write
 
-    def write(journal, at, split, metrics):
-        real(journal, at, split, metrics)
+    def write(metrics_log, at, split, metrics):
+        real(metrics_log, at, split, metrics)
         if split == "train" and at == step - step % 2:
             os.kill(os.getpid(), signal.SIGTERM)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Journal, "write", write)
+        patched.setattr(MetricsLog, "write", write)
         assert pretrain.run(config, str(run)) == pretrain.EXIT_STOPPED == 75
     assert "stopped at step" in capsys.readouterr().out
     stopped = load_run(run).step
@@ -285,7 +285,7 @@ def test_phases_that_differ_in_model_masking_and_corpus(tiny_corpus, tmp_path, m
     figures = evaluate.run(str(run), None, batches=2)["64"]
     assert_close(figures, {name: last[name] for name in figures})
     config["phase_2"]["corpus"] = f"{tmp_path / 'other'}@1,{tiny_corpus}@2"
-    with pytest.raises(InputError, match="begun on other data than the config names now"):
+    with pytest.raises(InputError, match="started on other data than the config names now"):
         pretrain.run(config, str(run))
 
 
@@ -348,14 +348,14 @@ def test_another_number_of_devices_goes_on_with_the_same_data(
 ):
     """The run begins on 8 devices and ends on 1; it is the same except for rounding."""
     run, config = tmp_path / "run", tiny_config(tiny_corpus)
-    real = Journal.write
+    real = MetricsLog.write
 
-    def write(journal, at, split, metrics):
-        real(journal, at, split, metrics)
+    def write(metrics_log, at, split, metrics):
+        real(metrics_log, at, split, metrics)
         if at == 4:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(Journal, "write", write)
+    monkeypatch.setattr(MetricsLog, "write", write)
     assert pretrain.run(config, str(run)) == pretrain.EXIT_STOPPED
     process = start_pretraining(tmp_path, config, run, devices=1)
     _, errors = process.communicate(timeout=PATIENCE)

@@ -9,7 +9,7 @@ from bertjax.base.errors import InputError
 from bertjax.inference.features.compute import Extractor, Options
 from bertjax.inference.features.texts import WORDS
 from bertjax.lab.probes.trees import read_trees
-from bertjax.lab.probes.vectors import decayed, encoded, with_fresh_layers, word_vectors
+from bertjax.lab.probes.vectors import decayed, encoded, with_random_layers, word_vectors
 from bertjax.programs import probe
 from bertjax.runs.source import open_model
 from tests.helpers.conllu import conllu
@@ -54,8 +54,8 @@ def test_the_vectors_of_words(tiny_run, data, tmp_path):
     weights = np.array([0.5**k for k in range(n)])
     np.testing.assert_allclose(mean[0], weights @ found[0, :n] / weights.sum(), atol=1e-3)
 
-    fresh = with_fresh_layers(given, seed=0)
-    other = word_vectors(texts, Extractor(fresh, extractor.options), tmp_path / "fresh")
+    initial = with_random_layers(given, seed=0)
+    other = word_vectors(texts, Extractor(initial, extractor.options), tmp_path / "fresh")
     np.testing.assert_array_equal(other[0], found[0])
     assert np.abs(np.asarray(other[1], np.float32) - found[1]).max() > 0.1
 
@@ -67,7 +67,7 @@ def test_the_report(tiny_run, data, tmp_path, capsys):
     assert json.loads(output.read_text()) == report
     assert report["sentences"] == {"train": 30, "dev": 10, "test": 10}
     names = ["words in a chain", "layer 0, rank 5", "layer 1, rank 5"]
-    assert list(report["probes"]) == [*names, "decayed embeddings", "fresh layers"]
+    assert list(report["probes"]) == [*names, "decayed embeddings", "random layers"]
     chain = report["probes"]["words in a chain"]
     assert {name: chain[name] for name in ("UUAS", "DSpr", "root", "NSpr")} == pytest.approx(
         {"UUAS": 100, "DSpr": 1, "root": 100, "NSpr": 1}

@@ -71,7 +71,7 @@ def no_byte_code():
 
 
 def _files(folder: Path, corpus: Path) -> Path:
-    """The study's file, with its config beside it."""
+    """The study's file, with its config next to it."""
     config = folder / "config.py"
     pretrain = tiny_config(corpus, keep_checkpoint_every=5)
     task = dict(kind="glue", name="CoLA")
@@ -166,8 +166,8 @@ def _lengths_of_texts(arguments, split):
     {
         "corpus": "nowhere",
         "data": "cola",
-        "rows": "the study was begun with the rows plain, masked, and now has plain, other",
-        "settings": "two_ways.plan.json: the stage plain was begun with other settings",
+        "rows": "the study began with the rows plain, masked, and now has plain, other",
+        "settings": "two_ways.plan.json: the stage plain began with other settings",
         "config": "stage plain: .* hidden_act='nothing': .*; stage masked: .*='nothing'",
         "ensemble": "stage both-plain: its runs are of different tasks: an ensemble is of one task",
         "no fine-tuning": "stage both-plain: plain is no fine-tuning",

@@ -18,7 +18,7 @@ from bertjax.inference.features.attention_maps import attention_maps
 from bertjax.lab.pages.model import blanks, gray_png
 from bertjax.programs import commandline, watch
 from bertjax.runs.source import open_model
-from bertjax.training.journal import read_metrics
+from bertjax.training.metrics_log import read_metrics
 from tests.helpers.browser import browser
 from tests.helpers.page_data import Page
 from tests.helpers.patience import PATIENCE
@@ -135,7 +135,7 @@ def test_bad_input(run, monkeypatch, names, texts, message):
 
 def test_only_this_door_takes_words_that_are_no_flags():
     assert commandline._with_arguments(list, "RUN", ["watch.py", "a", "b"]) == ["a", "b"]
-    with pytest.raises(InputError, match="no RUN is given: write it behind the program's name"):
+    with pytest.raises(InputError, match="no RUN is given: write it after the program's name"):
         commandline._with_arguments(list, "RUN", ["watch.py"])
     with pytest.raises(InputError, match="'a' is no flag: write --name=value"):
         commandline._with_arguments(list, "", ["fill_mask.py", "a"])

@@ -9,7 +9,7 @@ import pytest
 
 from bertjax.base.errors import InputError
 from bertjax.inference.blanks import fill
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.programs import convert, evaluate, finetune, predict, pretrain
 from bertjax.runs import same_text
 from bertjax.runs.source import open_model
@@ -70,7 +70,7 @@ def test_it_is_exported_and_goes_on_from_there(run, corpus, tmp_path):
     source = f"hf:{tmp_path / 'exported'}"
     assert max(convert.run(str(run), source).values()) < rounding(LOGITS)
     given = open_model(source)
-    assert given.kind == kinds.PERMUTATION_LM
+    assert given.head_type == head_types.PERMUTATION_LM
     assert given.tokenizer.template == open_model(str(run)).tokenizer.template
     written = json.loads((tmp_path / "exported" / "config.json").read_text())
     assert written["architectures"] == ["XLNetLMHeadModel"]

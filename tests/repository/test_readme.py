@@ -101,7 +101,7 @@ def _program(command: str) -> str:
 
 
 def _run(command: str, folder: Path, repository: Path, extra=(), plain: bool = True) -> str:
-    """Runs a command of a document in `folder`, with links to `launch` and `configs` beside it.
+    """Runs a command of a document in `folder`, with links to `launch` and `configs` next to it.
 
     Args:
       plain: nothing can be imported but what setup.py always asks for.
@@ -501,7 +501,7 @@ def test_grammar_is_scored(blocks, repository, tiny_run, tmp_path):
         sentence = conllu(["Moo", "quack", "baa", "woof", "."], [2, 0, 2, 3, 2], punctuation=[4])
         (tmp_path / "ud" / f"{split}.conllu").write_text(4 * sentence)
     probed, of_one_layer = blocks["probe"]
-    assert "fresh layers" in _run(probed, tmp_path, repository)
+    assert "random layers" in _run(probed, tmp_path, repository)
     assert (tmp_path / "probe-trees.png").exists()
     small = of_one_layer.replace("--layer=3", "--layer=1").replace("--rank=64", "--rank=32")
     assert "layer 1, rank 16" in _run(small, tmp_path, repository)
@@ -600,7 +600,7 @@ def test_the_study_of_one_s_own(documents, tmp_path):
     study = read_study(str(tmp_path / "own.py"), SCALES["cpu"])
     given = Given("own.py", "corpus", "data", tmp_path)
     recipes = [TaskRecipe.from_config(given.config(s)) for s in study.stages() if s.data]
-    assert [recipe.plain["data"] for recipe in recipes] == ["data/reviews"] * 2
+    assert [recipe.config_dict["data"] for recipe in recipes] == ["data/reviews"] * 2
     assert [row.name for row in study.rows] == ["15% masked", "40% masked"]
 
 

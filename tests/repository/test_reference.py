@@ -25,9 +25,11 @@ def test_the_documents_are_as_the_program_writes_them(program):
 def test_every_mark_is_a_block(program):
     for path in [REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")]:
         text = path.read_text(encoding="utf-8")
-        begun = re.findall(r"^<!-- generated: (\S+) -->$", text, re.MULTILINE)
-        assert set(begun) <= set(program.BLOCKS)
-        assert len(begun) == text.count("<!-- end of generated -->") == text.count("<!-- generated")
+        started = re.findall(r"^<!-- generated: (\S+) -->$", text, re.MULTILINE)
+        assert set(started) <= set(program.BLOCKS)
+        assert (
+            len(started) == text.count("<!-- end of generated -->") == text.count("<!-- generated")
+        )
 
 
 def test_every_program_is_in_a_group():

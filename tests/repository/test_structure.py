@@ -50,7 +50,7 @@ ROOMS = {
     "library": ["base", "text", "models", "training", "interop", "inference", "runs"],
 }
 
-# What each folder in a room may import of the room, besides itself; "" is the files beside them.
+# What each folder in a room may import of the room, besides itself; "" is the files next to them.
 FLOORS = {
     "data": {"": [], "corpus": [], "examples": ["corpus"]},
     "inference": {"": [], "features": [""]},
@@ -117,7 +117,7 @@ OUTSIDE = {
     "sentencex": ["bertjax/text/sentences.py"],
     "sentence_transformers": ["bertjax/interop/sentence_transformers_check.py"],
     "setuptools": ["setup.py"],
-    "tensorboardX": ["bertjax/training/journal.py"],
+    "tensorboardX": ["bertjax/training/metrics_log.py"],
     "tensorflow": ["bertjax/interop/google.py"],
     "tensorflow_datasets": ["bertjax/data/corpus/tfds.py"],
     "tokenizers": ["bertjax/text/*", "bertjax/interop/*"],
@@ -182,7 +182,7 @@ def _room(module: str) -> str:
 
 
 def _floor(module: str) -> str:
-    """The folder in the room that a file lies in; "" if it lies beside them."""
+    """The folder in the room that a file lies in; "" if it lies next to them."""
     inside = module.split(".")[2:]
     return inside[0] if inside and inside[0] in FLOORS.get(_room(module), ()) else ""
 
@@ -235,7 +235,7 @@ def test_outside_libraries_come_in_by_their_doors():
                 continue
             doors = OUTSIDE.get(library, [])
             if not any(fnmatch.fnmatchcase(_name(path), door) for door in doors):
-                broken.append(f"{_name(path)} imports {library}; its doors: {doors}")
+                broken.append(f"{_name(path)} imports {library}; its programs: {doors}")
     assert not broken
 
 
@@ -371,7 +371,7 @@ LONGEST_MAP = 8_192  # bytes
 
 
 def _folders(names: list[str]) -> set[str]:
-    """Every folder in these folders, and the files beside them, that git does not ignore."""
+    """Every folder in these folders, and the files next to them, that git does not ignore."""
     listing = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", *names],
         cwd=REPOSITORY,

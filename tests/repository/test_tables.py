@@ -21,9 +21,9 @@ def test_tables_are_as_the_program_writes_them(path):
 
 def test_every_table_has_its_place():
     texts = [path.read_text(encoding="utf-8") for path in tables.documents()]
-    begun = [name for text in texts for name in re.findall(r"<!-- table: (\S+) -->", text)]
-    assert sorted(begun) == sorted(tables.TABLES)
-    assert sum(text.count("<!-- end of table -->") for text in texts) == len(begun)
+    started = [name for text in texts for name in re.findall(r"<!-- table: (\S+) -->", text)]
+    assert sorted(started) == sorted(tables.TABLES)
+    assert sum(text.count("<!-- end of table -->") for text in texts) == len(started)
 
 
 def test_only_what_stands_between_the_marks_is_replaced(tmp_path, monkeypatch):
@@ -100,7 +100,7 @@ def test_the_marks_of_a_study_follow_from_its_figures(name):
             assert cell["clear"] == is_clear(cell["difference"], known)
 
 
-def _result(recipe: dict, ours: list[dict], theirs: list[dict]) -> dict:
+def _result(recipe: dict, result: list[dict], reference: list[dict]) -> dict:
     """A task of finetune.json; each seed is {"seconds", and its figures}."""
     grid = {"batch_size": [32], "epochs": [2], "learning_rate": [5e-05]}
 
@@ -116,8 +116,8 @@ def _result(recipe: dict, ours: list[dict], theirs: list[dict]) -> dict:
     return {
         "recipe": {"grid": grid} | recipe,
         "examples": 1_043,
-        "bertjax": seeds(ours),
-        "transformers": seeds(theirs),
+        "bertjax": seeds(result),
+        "transformers": seeds(reference),
     }
 
 
@@ -131,12 +131,12 @@ def _rows(folder: Path, tasks: dict) -> list[str]:
 
 def test_scores_and_seconds_of_fine_tuning(tmp_path):
     """The time of an interrupted seed is null; "mean" repeats the other figures."""
-    ours = [
+    result = [
         {"seconds": 100.0, "f1": 80.0, "accuracy": 70.0, "mean": 75.0},
         {"seconds": 200.0, "f1": 82.0, "accuracy": 71.0, "mean": 76.5},
     ]
-    theirs = [ours[0] | {"seconds": 300.0}, ours[1] | {"seconds": None}]
-    (row,) = _rows(tmp_path, {"MRPC": _result({}, ours, theirs)})
+    reference = [result[0] | {"seconds": 300.0}, result[1] | {"seconds": None}]
+    (row,) = _rows(tmp_path, {"MRPC": _result({}, result, reference)})
     scores = "81.00 ± 1.41, 70.50 ± 0.71"
     assert row == (
         f"| MRPC | 1,043 | F1, accuracy | {scores} | {scores} | 150 | 300 | 2.00x as fast | 2 | "
@@ -146,11 +146,11 @@ def test_scores_and_seconds_of_fine_tuning(tmp_path):
 
 def test_parts_of_a_model_and_of_the_data_are_named(tmp_path):
     """The table shows only F1 of entities; a way without a result leaves its cells empty."""
-    ours = [{"seconds": 90.0, "f1": 87.5, "precision": 88.0, "accuracy": 97.0, "f1_LOC": 91.0}]
+    result = [{"seconds": 90.0, "f1": 87.5, "precision": 88.0, "accuracy": 97.0, "f1_LOC": 91.0}]
     small = {"layers": 3, "train": 4_000}
     tasks = {
-        "ner": _result(small, ours, [ours[0] | {"seconds": 180.0}]),
-        "ner-last": _result({"layers": None, "train": None}, ours, []),
+        "ner": _result(small, result, [result[0] | {"seconds": 180.0}]),
+        "ner-last": _result({"layers": None, "train": None}, result, []),
         "STS-B": _result({}, [{"seconds": 60.0, "spearman": 84.0, "pearson": 83.0}], []),
     }
     assert _rows(tmp_path, tasks) == [

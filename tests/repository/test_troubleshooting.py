@@ -45,11 +45,11 @@ def test_every_quoted_message_is_in_the_package(page, texts):
     assert len(quoted) > 30
     missing = []
     for message in quoted:
-        begun, _, rest = message.partition(_VALUE)
+        started, _, rest = message.partition(_VALUE)
         pattern = ".*".join(map(re.escape, message.split(_VALUE)))
         if not any(re.search(pattern, text) for text in texts):
             missing.append(message)
-        assert len((begun + rest).replace(_VALUE, "").strip(" :,")) > 8, message
+        assert len((started + rest).replace(_VALUE, "").strip(" :,")) > 8, message
     assert missing == []
 
 

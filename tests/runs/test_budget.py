@@ -28,7 +28,7 @@ def paced(monkeypatch):
 
 
 def steps_of(job):
-    return [(phase.first_step, phase.last_step) for phase in job.course.phases]
+    return [(phase.first_step, phase.last_step) for phase in job.plan.phases]
 
 
 def test_minutes(tiny_corpus, tmp_path, paced):
@@ -36,8 +36,8 @@ def test_minutes(tiny_corpus, tmp_path, paced):
     job = job_of(tiny_corpus, tmp_path, budget="1min")
     assert job.recipe.total_steps == 80 and steps_of(job) == [(0, 60), (60, 80)]
     assert job.recipe.optimizer.warmup_steps == 20  # 3 of 12
-    assert_close(job.course.schedule(19), 1e-2)
-    assert job.course.metadata["config"]["total_steps"] == 80
+    assert_close(job.plan.schedule(19), 1e-2)
+    assert job.plan.metadata["config"]["total_steps"] == 80
     assert job_of(tiny_corpus, tmp_path, budget="0.05h").recipe.total_steps == 240
 
 
@@ -45,7 +45,7 @@ def test_tokens_and_operations(tiny_corpus, tmp_path):
     """Both phases have batches of 512 positions."""
     assert job_of(tiny_corpus, tmp_path, budget="12e3 tokens").recipe.total_steps == 23
     whole = Job.of(tiny_config(tiny_corpus), str(tmp_path))
-    each = [phase.flops for phase in whole.course.phases]
+    each = [phase.flops for phase in whole.plan.phases]
     operations = 30 * (0.75 * each[0] + 0.25 * each[1])
     job = job_of(tiny_corpus, tmp_path, budget=f"{operations * 1.01:e}flops".replace("+", ""))
     assert job.recipe.total_steps == 30

@@ -16,7 +16,7 @@ from bertjax.runs.recipe import Recipe
 from bertjax.runs.run_folder import read_config
 from bertjax.runs.source import load_run
 from bertjax.training.checkpoint import Checkpoints
-from bertjax.training.journal import Journal
+from bertjax.training.metrics_log import MetricsLog
 from tests.helpers.closeness import assert_close
 from tests.helpers.tiny_run import metrics_of, tiny_config
 
@@ -89,15 +89,15 @@ def test_the_rate_falls_as_if_it_had_from_the_start(
     """Stopped by a signal and without the other run, the branch goes on to the same end."""
     before = _files(trained_constant)
     config = _config(tiny_corpus, decay_steps=3, decay_from=f"{trained_constant}@8")
-    branch, real = tmp_path / "branch", Journal.write
+    branch, real = tmp_path / "branch", MetricsLog.write
 
-    def write(journal, at, split, metrics):
-        real(journal, at, split, metrics)
+    def write(metrics_log, at, split, metrics):
+        real(metrics_log, at, split, metrics)
         if (at, split) == (9, "train"):
             os.kill(os.getpid(), signal.SIGTERM)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Journal, "write", write)
+        patched.setattr(MetricsLog, "write", write)
         assert pretrain.run(config, str(branch)) == pretrain.EXIT_STOPPED
     assert "going on from step 8" in capsys.readouterr().out
     stopped = load_run(branch).step

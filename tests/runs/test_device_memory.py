@@ -15,17 +15,17 @@ def _given(monkeypatch, limit):
     monkeypatch.setattr(device_memory, "device_memory", lambda device: limit)
     trainer = toy.trainer(toy.placement(1))
     phases = [toy.phase(0, 5), toy.phase(5, 8, name="phase 2", accumulate=4)]
-    return trainer, toy.course(phases), trainer.experiment.fresh_state(toy.SEED)
+    return trainer, toy.plan(phases), trainer.experiment.initial_state(toy.SEED)
 
 
 def test_each_phase_is_compiled_once_and_says_what_it_needs(monkeypatch, capsys):
-    trainer, course, state = _given(monkeypatch, 2**20)
+    trainer, plan, state = _given(monkeypatch, 2**20)
     state_and_batch = sum(
         leaf.nbytes
-        for leaf in jax.tree.leaves((state, trainer.put(course.phases[0], 0)))
+        for leaf in jax.tree.leaves((state, trainer.put(plan.phases[0], 0)))
         if not jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
     )
-    device_memory.compile_phases(trainer, course, state)
+    device_memory.compile_phases(trainer, plan, state)
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition(":")[0] for line in lines] == ["phase 1"] * 2 + ["phase 2"] * 2
     for line in lines[1::2]:  # the rate and the seed have 4 bytes each
@@ -39,9 +39,9 @@ def test_each_phase_is_compiled_once_and_says_what_it_needs(monkeypatch, capsys)
 
     jax.monitoring.register_event_duration_secs_listener(note)
     try:
-        for phase in course.phases:
+        for phase in plan.phases:
             state, _ = trainer.update(
-                state, phase, trainer.put(phase, 1), course.schedule(3), course.seed
+                state, phase, trainer.put(phase, 1), plan.schedule(3), plan.seed
             )
     finally:
         jax.monitoring.unregister_event_duration_listener(note)
@@ -49,11 +49,11 @@ def test_each_phase_is_compiled_once_and_says_what_it_needs(monkeypatch, capsys)
 
 
 def test_a_phase_that_does_not_fit_is_named_before_the_first_step(monkeypatch):
-    trainer, course, state = _given(monkeypatch, 1000)
-    phases = course.phases
-    course = toy.course([phases[1]])
+    trainer, plan, state = _given(monkeypatch, 1000)
+    phases = plan.phases
+    plan = toy.plan([phases[1]])
     with pytest.raises(InputError) as raised:
-        device_memory.compile_phases(trainer, course, state)
+        device_memory.compile_phases(trainer, plan, state)
     message = str(raised.value)
     assert message.startswith("phase 2: a step needs ")
     assert "more than the 1000 bytes that JAX may use of cpu: in this order, " in message
@@ -72,19 +72,19 @@ def test_a_compiler_that_finds_no_place_names_the_phase(monkeypatch):
         )
 
     monkeypatch.setattr(trainer, "needs", refuse)
-    course = toy.course([toy.phase(0, 5)])
+    plan = toy.plan([toy.phase(0, 5)])
     with pytest.raises(InputError, match=r"phase_1\.accumulate=2 .*, set --config\.layout=zero1"):
-        device_memory.compile_phases(trainer, course, trainer.experiment.fresh_state(toy.SEED))
+        device_memory.compile_phases(trainer, plan, trainer.experiment.initial_state(toy.SEED))
 
 
 def test_phases_that_are_over_are_not_compiled(monkeypatch, capsys):
-    trainer, course, state = _given(monkeypatch, 2**20)
+    trainer, plan, state = _given(monkeypatch, 2**20)
     state = state.replace(step=state.step + 8)
-    device_memory.compile_phases(trainer, course, state)
+    device_memory.compile_phases(trainer, plan, state)
     assert capsys.readouterr().out == ""
 
 
 def test_nothing_is_done_where_the_memory_is_not_known(monkeypatch, capsys):
-    trainer, course, state = _given(monkeypatch, None)
-    device_memory.compile_phases(trainer, course, state)
+    trainer, plan, state = _given(monkeypatch, None)
+    device_memory.compile_phases(trainer, plan, state)
     assert capsys.readouterr().out == "" and not trainer._steps

@@ -1,4 +1,4 @@
-"""The verdict on a run's folder, and the file that it needs beside the lines."""
+"""The health status on a run's folder, and the file that it needs next to the lines."""
 
 import json
 import shutil
@@ -8,10 +8,10 @@ import pytest
 from bertjax.base.errors import InputError, NonFiniteLoss
 from bertjax.data.corpus.store import TokenStore, open_tokenizer
 from bertjax.programs import pretrain
-from bertjax.runs.health import health_of, unigram_baselines, verdict_of_run
+from bertjax.runs.health import health_of, health_status_of_run, unigram_baselines
 from bertjax.runs.recipe import Recipe
+from bertjax.training.health import HEALTHY, UNKNOWN
 from bertjax.training.loop import Trainer
-from bertjax.training.verdict import HEALTHY, UNKNOWN
 from configs import pretrain_tiny
 from tests.benchmarks.tables import RESULTS
 from tests.helpers.tiny_run import tiny_config
@@ -29,8 +29,8 @@ def test_a_real_run_gives_no_alarm():
         constant = row["nsp_accuracy"] in (136 / 256, 120 / 256)
         row["nsp_random_answers"] = 1.0 if constant else 0.5
     health = health_of(Recipe.from_config(config), {"": 6.6064})
-    assert {health.verdict(rows[:end]).kind for end in range(len(rows) + 1)} == {UNKNOWN}
-    assert str(health.verdict(rows)) == (
+    assert {health.status(rows[:end]).name for end in range(len(rows) + 1)} == {UNKNOWN}
+    assert str(health.status(rows)) == (
         "unknown: held-out mlm_loss 6.70 (unigram baseline 6.61), mlm_accuracy 13.7%, "
         "after 6.1 M tokens; it does not use the context yet"
     )
@@ -41,14 +41,14 @@ def test_a_run_says_at_its_end_whether_it_is_healthy(tiny_run, tiny_corpus, tmp_
     recipe = Recipe.from_config(json.loads((tiny_run / "config.json").read_text()))
     tokenizer, train = open_tokenizer(str(tiny_corpus)), TokenStore.open(tiny_corpus)
     assert health == {"unigram_baseline": unigram_baselines(recipe, tokenizer, train)[""]}
-    verdict = verdict_of_run(tiny_run)
-    assert verdict.kind == HEALTHY
+    status = health_status_of_run(tiny_run)
+    assert status.name == HEALTHY
     run = shutil.copytree(tiny_run, tmp_path / "run")
     (run / "health.json").unlink()
-    assert "unigram baseline" not in str(verdict_of_run(run))
-    assert pretrain.run(dict(recipe.plain), str(run)) == 0
-    assert capsys.readouterr().out.splitlines()[-2:] == [f"{run}: 160 steps done", str(verdict)]
-    assert verdict_of_run(run) == verdict
+    assert "unigram baseline" not in str(health_status_of_run(run))
+    assert pretrain.run(dict(recipe.config_dict), str(run)) == 0
+    assert capsys.readouterr().out.splitlines()[-2:] == [f"{run}: 160 steps done", str(status)]
+    assert health_status_of_run(run) == status
 
 
 def test_a_run_whose_loss_is_not_finite(tiny_corpus, tmp_path, monkeypatch):
@@ -59,14 +59,14 @@ def test_a_run_whose_loss_is_not_finite(tiny_corpus, tmp_path, monkeypatch):
         patched.setattr(Trainer, "train", train)
         with pytest.raises(NonFiniteLoss):
             pretrain.run(tiny_config(tiny_corpus), str(tmp_path / "run"))
-    assert str(verdict_of_run(tmp_path / "run")) == "diverging: step 3: the loss is nan"
+    assert str(health_status_of_run(tmp_path / "run")) == "diverging: step 3: the loss is nan"
 
 
 def test_a_damaged_file(tiny_run, tmp_path):
     run = shutil.copytree(tiny_run, tmp_path / "run")
     (run / "health.json").write_text('{"unigram_baseline": "low"}')
     with pytest.raises(InputError, match="health.json: damaged.*unigram_baseline='low'.*remove"):
-        verdict_of_run(run)
+        health_status_of_run(run)
 
 
 def test_each_objective_has_its_baseline(tiny_corpus):

@@ -7,14 +7,14 @@ import pytest
 
 from bertjax.config import finetune_config, similarity_config
 from bertjax.runs.how_computed import with_compute_dtype
-from bertjax.runs.read import plain_config
+from bertjax.runs.read import config_dict_of
 
 H100 = SimpleNamespace(platform="gpu", compute_capability="9.0")
 
 
 @pytest.mark.parametrize("config", [finetune_config(), similarity_config()])
 def test_it_is_left_to_the_device(config):
-    plain = plain_config(config)
+    plain = config_dict_of(config)
     found = {
         "float32": with_compute_dtype(config),  # the tests run on a CPU
         "bfloat16": with_compute_dtype(config, device=H100),
@@ -23,13 +23,13 @@ def test_it_is_left_to_the_device(config):
         assert each == plain | {"model": {**plain["model"], "compute_dtype": dtype}}
 
 
-@pytest.mark.parametrize("begun", ["float32", "bfloat16"])
+@pytest.mark.parametrize("started", ["float32", "bfloat16"])
 @pytest.mark.parametrize("device", [None, H100])
-def test_a_run_keeps_what_it_was_begun_with(begun, device, tmp_path):
+def test_a_run_keeps_what_it_was_begun_with(started, device, tmp_path):
     config = finetune_config()
-    config.model.compute_dtype = begun
-    (tmp_path / "config.json").write_text(json.dumps(plain_config(config)))
-    assert with_compute_dtype(finetune_config(), tmp_path, device) == plain_config(config)
+    config.model.compute_dtype = started
+    (tmp_path / "config.json").write_text(json.dumps(config_dict_of(config)))
+    assert with_compute_dtype(finetune_config(), tmp_path, device) == config_dict_of(config)
 
 
 @pytest.mark.parametrize("model", [{"compute_dtype": "float32"}, {}, None, "bfloat16"])

@@ -1,4 +1,4 @@
-"""Training that starts from given weights, of a run or of Hugging Face."""
+"""Training that starts from pretrained weights, of a run or of Hugging Face."""
 
 import dataclasses
 import json
@@ -9,7 +9,7 @@ import pytest
 from flax.traverse_util import flatten_dict
 
 from bertjax.base.errors import InputError
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.programs import convert, evaluate, prepare, pretrain
 from bertjax.runs import initialize
 from bertjax.runs.initialize import with_sizes_of
@@ -99,18 +99,18 @@ def test_a_missing_head_starts_fresh_and_is_named(tiny_corpus, tiny_run, tmp_pat
     both = tiny_config(tiny_corpus, init_from=str(tmp_path / "alone"), **_SHORT)
     assert pretrain.run(both, str(tmp_path / "both")) == 0
     said = capsys.readouterr().out
-    assert "fresh: pooler" in said and "fresh: next_sentence_head" in said
-    assert "fresh: bert" not in said
+    assert "random: pooler" in said and "random: next_sentence_head" in said
+    assert "random: bert" not in said
     first, again = open_model(str(tiny_run)).params, open_model(str(tmp_path / "both")).params
     kernel = "dense", "kernel"
-    ours = flatten_dict(dict(again["pooler"]))[kernel]
-    assert not np.allclose(ours, flatten_dict(dict(first["pooler"]))[kernel], atol=1e-3)
+    result = flatten_dict(dict(again["pooler"]))[kernel]
+    assert not np.allclose(result, flatten_dict(dict(first["pooler"]))[kernel], atol=1e-3)
     np.testing.assert_allclose(again["masked_lm"]["bias"], first["masked_lm"]["bias"], atol=1e-9)
 
 
 @pytest.mark.slow
 def test_it_resumes_as_any_run(tiny_corpus, exported, tmp_path, monkeypatch):
-    """A run that is stopped and resumed without the given weights equals an uninterrupted run."""
+    """A run that is stopped and resumed without these weights equals an uninterrupted run."""
     settings = dict(init_from=f"hf:{exported}", intervals={"checkpoint": 3}, seed=3)
     config = tiny_config(tiny_corpus, total_steps=6, **settings)
     assert pretrain.run(config, str(tmp_path / "whole")) == 0
@@ -208,15 +208,13 @@ def test_missing_weights(tiny_corpus, tmp_path, monkeypatch, source, message):
 def test_an_output_layer_goes_on_only_for_the_same_kind_and_classes(vocabulary):
     for name, kind in KINDS.items():
         given = small_model(vocabulary, name)
-        assert given.beginning(kind, given.classes).keys() >= set(
-            given.architecture.parts(given.spec)
-        )
+        assert given.beginning(kind, given.classes).keys() >= set(given.head_spec.parts(given.spec))
     questions = small_model(vocabulary, "BertForQuestionAnswering")
-    assert "span" in questions.beginning(kinds.QUESTION_ANSWERING)
-    assert "span" not in questions.beginning(kinds.TOKEN_CLASSIFICATION, CLASSES)
+    assert "span" in questions.beginning(head_types.QUESTION_ANSWERING)
+    assert "span" not in questions.beginning(head_types.TOKEN_CLASSIFICATION, CLASSES)
     classifier = small_model(vocabulary, "BertForSequenceClassification")
     for classes in (CLASSES[::-1], CLASSES[:2], ()):
-        beginning = classifier.beginning(kinds.SEQUENCE_CLASSIFICATION, classes)
+        beginning = classifier.beginning(head_types.SEQUENCE_CLASSIFICATION, classes)
         assert beginning.keys() == {"bert", "pooler"}
     # Rows for the same classes, but of words.
-    assert "classifier" not in classifier.beginning(kinds.TOKEN_CLASSIFICATION, CLASSES)
+    assert "classifier" not in classifier.beginning(head_types.TOKEN_CLASSIFICATION, CLASSES)

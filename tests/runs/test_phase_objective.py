@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.programs import evaluate, pretrain
 from bertjax.runs.recipe import Recipe
 from bertjax.runs.source import load_run, open_model
@@ -47,9 +47,9 @@ def test_each_phase_minimizes_its_own_objective(tiny_corpus, tmp_path, turned):
 
 @pytest.mark.slow
 def test_a_checkpoint_is_a_model_of_its_phase(turned):
-    assert open_model(f"{turned}@9").kind == kinds.CAUSAL_LM
+    assert open_model(f"{turned}@9").head_type == head_types.CAUSAL_LM
     assert open_model(f"{turned}@9").spec.causal
-    assert open_model(str(turned)).kind == kinds.MASKED_LM
+    assert open_model(str(turned)).kind == head_types.MASKED_LM
     assert not open_model(str(turned)).spec.causal
     evaluate.run(f"{turned}@9", None, 1)
     of_left = json.loads((turned / "evaluation.json").read_text())

@@ -126,7 +126,7 @@ def test_what_may_differ_when_a_run_goes_on():
             "densely",
             "config.task.kind='densely': must be one of dense, ",
         ),
-        (S, "loss.scael", 2.0, "config.loss.scael: *mean scale?: name the loss behind"),
+        (S, "loss.scael", 2.0, "config.loss.scael: *mean scale?: name the loss after"),
     ],
 )
 def test_mistakes_are_named(kind, key, value, message):
@@ -139,7 +139,7 @@ def test_values_of_numpy_are_numbers():
     changes = {"seed": np.int64(7), "ema": np.float64(0.5), "total_steps": np.int32(20_000)}
     recipe = _read(P, changes)
     assert (recipe.seed, recipe.ema, recipe.total_steps) == (7, 0.5, 20_000)
-    assert type(recipe.plain["seed"]) is int
+    assert type(recipe.config_dict["seed"]) is int
 
 
 def test_a_section_that_is_left_out_is_the_default():

@@ -54,11 +54,11 @@ def test_a_config_may_be_any_mapping_and_lives_in_json():
     config = pretrain_tiny.get_config()
     recipe = Recipe.from_config(config)
     assert Recipe.from_config(config.to_dict()) == recipe
-    assert Recipe.from_config(json.loads(json.dumps(recipe.plain))) == recipe
+    assert Recipe.from_config(json.loads(json.dumps(recipe.config_dict))) == recipe
 
 
 @pytest.mark.parametrize(
-    "corpus,names",
+    "corpus, names",
     [("", ()), ("a", ("a",)), ("a@0.7,b@0.3", ("a@0.7", "b@0.3")), ("a,", ("a",))],
 )
 def test_several_corpora(corpus, names):
@@ -114,15 +114,15 @@ BAD = {
         {"optimizer": {"warmup_steps": 12}},
         r"config\.optimizer\.warmup_steps=12: must be less than the 12 steps",
     ),
-    "optimizer": ({"optimizer": {"name": "sgd"}}, r"config\.optimizer: .*'sgd'"),
+    "optimizer": ({"optimizer": {"name": "sgd"}}, r"config\.optimizer\.name='sgd'"),
     "learning rate": ({"optimizer": {"learning_rate": 0}}, "learning_rate=0: must be above 0"),
-    "masking": ({"masking": {"mask": 0.9, "random": 0.2}}, r"config\.masking: .*mask=0\.9"),
+    "masking": ({"masking": {"mask": 0.9, "random": 0.2}}, r"config\.masking\.mask=0\.9"),
     "masking rate": (
         {"masking": {"rate": 1.5}},
         r"config\.masking\.rate=1\.5: must be in",
     ),
     "size": ({"model": {"size": "giant"}}, "giant"),
-    "heads": ({"model": {"num_attention_heads": 5}}, r"config\.model: "),
+    "heads": ({"model": {"num_attention_heads": 5}}, r"config\.model\.hidden_size=32 "),
     "a size that is not whole": (
         {"model": {"hidden_size": 128.0}},
         r"config\.model\.hidden_size=128\.0: expected `int`",
@@ -162,7 +162,7 @@ BAD = {
     "no decay of a moving average": ({"ema": 1.0}, r"config\.ema=1\.0: must be in \[0, 1\)"),
     "schedule": (
         {"optimizer": {"schedule": "cosine"}},
-        r"config\.optimizer: schedule='cosine': must be one of linear, wsd",
+        r"config\.optimizer\.schedule='cosine': must be one of linear, wsd",
     ),
     "a decay in the warm-up": (
         {"optimizer": {"schedule": "wsd", "decay_steps": 10}},
@@ -201,7 +201,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("changes,message", BAD.values(), ids=BAD.keys())
+@pytest.mark.parametrize("changes, message", BAD.values(), ids=BAD.keys())
 def test_mistakes_are_named(changes, message):
     with pytest.raises(InputError, match=message):
         Recipe.from_config(tiny_config("corpus", **changes))
@@ -253,7 +253,7 @@ def test_packed_says_the_same_as_the_section():
 
 
 class Compared(MaskedLM):
-    name, whole_batch = "compared", True
+    name, needs_full_batch = "compared", True
 
 
 class Carrying(MaskedLM):
@@ -306,7 +306,7 @@ def test_a_missing_key_of_a_section_has_the_default_of_its_class():
     whole = Recipe.from_config(config)
     for section, key in (("masking", "whole_words"), ("phase_1", "accumulate"), ("mesh", "model")):
         del config[section][key]
-    assert dataclasses.replace(Recipe.from_config(config), plain=whole.plain) == whole
+    assert dataclasses.replace(Recipe.from_config(config), config_dict=whole.config_dict) == whole
 
 
 def test_a_vocabulary_smaller_than_the_corpus_has():
@@ -317,7 +317,7 @@ def test_a_vocabulary_smaller_than_the_corpus_has():
 
 
 @pytest.mark.parametrize(
-    "objective,causal",
+    "objective, causal",
     [("masked_lm_next_sentence", False), ("masked_lm", False), ("left_to_right", True)],
 )
 def test_left_to_right_looks_back_only(objective, causal):
@@ -354,7 +354,7 @@ def test_a_phase_has_its_own_masking_and_corpus(tiny_corpus):
     rules = [(p.masking.rate, p.masking.mask, p.masking.random) for p in recipe.phases]
     assert rules == [(0.15, 0.8, 0.05), (0.3, 0.9, 0.05)]
     assert [phase.corpus for phase in recipe.phases] == [(), (f"{tiny_corpus}@1", "b@2")]
-    assert Recipe.from_config(json.loads(json.dumps(recipe.plain))) == recipe
+    assert Recipe.from_config(json.loads(json.dumps(recipe.config_dict))) == recipe
     del config["phase_2"]["corpus"]
     first, second = phases_of(config, tiny_corpus)
     (part,) = second.parts(0)
@@ -398,7 +398,7 @@ def test_a_phase_computes_the_model_as_it_says(tiny_corpus, changeable):
         *(1e-12, 1e-12),
         *(0.5, 0.5),
     ]
-    params = make_experiment(recipe, spec).fresh_state(0).params
+    params = make_experiment(recipe, spec).initial_state(0).params
     batch, still = second.held_out.batch(0, slice(0, 8)), Rngs(jax.random.key(0), True)
 
     def loss(model):
@@ -447,7 +447,7 @@ def test_phases_of_a_byte_level_bpe(tiny_corpus, tmp_path):
     row, place = np.nonzero(batch["masked_lm_weights"])
     hidden = batch["masked_lm_positions"][row, place]
     assert (ids[row, hidden] == tokenizer.mask_id).all() and len(row) > 16
-    after = ids[row, hidden + 1]  # what goes on a word is not seen behind a part of it
+    after = ids[row, hidden + 1]  # what goes on a word is not seen after a part of it
     into, out_of = tokenizer.word_links
     joined = into[after] & out_of[batch["masked_lm_ids"][row, place]] != 0
     assert not joined[~np.isin(after, tokenizer.special_ids)].any()

@@ -90,7 +90,7 @@ def test_a_test_file_with_tags_is_scored_and_one_without_is_not(folder):
 
 
 def test_the_test_file_may_be_of_another_language(folder, tmp_path_factory):
-    """It lies in another folder; its scores are beside those of dev, which choose the trial."""
+    """It lies in another folder; its scores are next to those of dev, which choose the trial."""
     other = tmp_path_factory.mktemp("other")
     write(other / "test.txt", "Bonn NNP O B-LOC\ngana VB O O\n")
     task = Conll(str(folder), test=f"../{other.name}/test.txt")

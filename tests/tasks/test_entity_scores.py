@@ -89,7 +89,9 @@ def test_different_lengths_are_a_mistake_of_the_program():
 
 def random_tags(random_: random.Random, prefixes: str) -> list[list[str]]:
     """Makes sentences with random tags, which need not be valid in a scheme."""
-    names = ["O"] * 4 + [f"{prefix}-{kind}" for prefix in prefixes for kind in TYPES[:2]]
+    names = ["O"] * 4 + [
+        f"{prefix}-{entity_type}" for prefix in prefixes for entity_type in TYPES[:2]
+    ]
     return [random_.choices(names, k=random_.randint(1, 12)) for _ in range(300)]
 
 
@@ -104,9 +106,15 @@ def assert_as_seqeval(gold, predicted):
     by_type = report.classification_report(gold, predicted, output_dict=True, zero_division=0)
     types = {name for name in by_type if not name.endswith(" avg")}
     assert types == {name.partition("_")[2] for name in found if name.startswith("f1_")}
-    for kind in types:
-        for name, theirs in (("f1", "f1-score"), ("precision", "precision"), ("recall", "recall")):
-            assert found[f"{name}_{kind}"] == pytest.approx(100 * by_type[kind][theirs])
+    for entity_type in types:
+        for name, reference in (
+            ("f1", "f1-score"),
+            ("precision", "precision"),
+            ("recall", "recall"),
+        ):
+            assert found[f"{name}_{entity_type}"] == pytest.approx(
+                100 * by_type[entity_type][reference]
+            )
 
 
 @pytest.mark.needs("seqeval")

@@ -253,7 +253,7 @@ def test_the_widest_context_is_that_of_the_reference():
 
 
 def test_a_window_that_is_longer_by_a_hundred_tokens_wins_by_one():
-    """A token with 60 - n tokens before it in one window, and 60 behind it in the other."""
+    """A token with 60 - n tokens before it in one window, and 60 after it in the other."""
     for fewer, longer, first in [(1, 101, 0), (1, 99, 1), (2, 201, 0), (2, 199, 1), (0, 0, 0)]:
         begins = np.array([fewer, 0])
         counts = np.array([121 + longer, 121])

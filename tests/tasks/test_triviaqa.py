@@ -166,7 +166,7 @@ def test_no_more_of_a_document_is_read_than_its_words_need(tmp_path):
     document.write_bytes(long + b"\xff")
     with pytest.raises(InputError, match=r"wikipedia/a\.txt: not UTF-8 \(invalid start byte\)"):
         task.read("dev")
-    document.write_text("x " * 399 + "y" * 3400)  # the last word ends behind the first 4,096
+    document.write_text("x " * 399 + "y" * 3400)  # the last word ends after the first 4,096
     assert task.read("dev")[0].context.rpartition(" ")[2] == "y" * 3400
 
 

@@ -43,7 +43,7 @@ def added(number: int, content: str, **settings) -> dict:
 
 @pytest.fixture(scope="module")
 def modern(learned) -> Path:
-    """A file in the form of ModernBERT's: tokens added in the vocabulary and behind it."""
+    """A file in the form of ModernBERT's: tokens added in the vocabulary and after it."""
     content = json.loads(learned.read_text("utf-8"))
     special = content["added_tokens"]
     names = ["   ", "  ", "|||IP|||", "<|endoftext|>", "[unused0]"]

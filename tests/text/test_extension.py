@@ -37,7 +37,7 @@ def bpe(folder: Path) -> Tokenizer:
 
 
 def modern(folder: Path) -> Tokenizer:
-    """A BPE with tokens behind its pieces, which are not among them, as ModernBERT's."""
+    """A BPE with tokens after its pieces, which are not among them, as ModernBERT's."""
     content = json.loads(bpe(folder).vocabulary)
     plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     for number, name in enumerate(["[unused0]", "   "], 300):
@@ -49,7 +49,7 @@ def modern(folder: Path) -> Tokenizer:
 
 
 def unigram(folder: Path, names: Sequence[str] = SPECIAL_TOKENS) -> Tokenizer:
-    """A unigram model with a token behind its pieces, which is not among them."""
+    """A unigram model with a token after its pieces, which is not among them."""
     letters = sorted({c for text in OLD + NEW for c in text} - {" "})
     pieces = [*names, "\u2581", "\u2581the", "\u2581mat", "toto", *letters]
     plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
@@ -215,7 +215,7 @@ def test_refused(tmp_path):
     wordpiece(tmp_path)
     for more, message in (
         (dict(vocabulary=tmp_path / "own.model"), "is a SentencePiece .model, to which no pieces"),
-        (dict(learn_vocabulary=100), "extend_vocabulary=7: the new pieces come behind those of a"),
+        (dict(learn_vocabulary=100), "extend_vocabulary=7: the new pieces come after those of a"),
         (dict(vocabulary=tmp_path / "vocab.txt", extend_vocabulary=-1), "=-1: a number of pieces"),
         (dict(vocabulary=f"hf:{tmp_path / 'none'}"), "hf:.*no such folder"),
     ):

@@ -85,7 +85,7 @@ def change(path: Path, **values) -> None:
     path.write_text(json.dumps(content | values))
 
 
-def theirs_of(folder: Path):
+def reference_of(folder: Path):
     """The tokenizer of transformers, whose own reader of a .model may lack its protocol buffers."""
     import transformers
     from sentencepiece import SentencePieceProcessor
@@ -101,22 +101,22 @@ def theirs_of(folder: Path):
     convert = {"XLMRobertaTokenizer": XLMRobertaConverter, "CamembertTokenizer": CamembertConverter}
     parts = convert[name].convert_from_spm(vocab=pieces)
     parts["additional_special_tokens"] = ["<s>", "</s>"]  # the model's control symbols
-    ours = json.loads(read_tokenizer(folder).vocabulary)["normalizer"]["precompiled_charsmap"]
-    return getattr(transformers, name)(**parts, _spm_precompiled_charsmap=base64.b64decode(ours))
+    result = json.loads(read_tokenizer(folder).vocabulary)["normalizer"]["precompiled_charsmap"]
+    return getattr(transformers, name)(**parts, _spm_precompiled_charsmap=base64.b64decode(result))
 
 
-def assert_equal(ours: Tokenizer, theirs, texts: list[str]) -> None:
+def assert_equal(result: Tokenizer, reference, texts: list[str]) -> None:
     """Asserts equal ids and token types of single texts, and of pairs of neighbours."""
     pairs = [*pairwise(texts)]
-    encoded = ours.encode(texts, special=True)
+    encoded = result.encode(texts, special=True)
     for inputs, sequences in (
-        ((texts,), map(ours.template.sequence, encoded)),
+        ((texts,), map(result.template.sequence, encoded)),
         (
             (*map(list, zip(*pairs, strict=True)),),
-            map(ours.template.sequence, encoded, encoded[1:]),
+            map(result.template.sequence, encoded, encoded[1:]),
         ),
     ):
-        found = theirs(*inputs, return_token_type_ids=True, verbose=False)
+        found = reference(*inputs, return_token_type_ids=True, verbose=False)
         names = "input_ids", "token_type_ids"
         rows = zip(*(found[name] for name in names), sequences, strict=True)
         for number, (ids, types, sequence) in enumerate(rows):
@@ -132,29 +132,29 @@ def test_equal_to_transformers(folder, tmp_path):
     """Read from the older files; from what transformers writes; and as written here."""
     from transformers import AutoTokenizer
 
-    ours, theirs = read_tokenizer(folder), theirs_of(folder)
-    assert_equal(ours, theirs, TEXTS)
-    assert len(theirs) == ours.vocabulary_size
+    result, reference = read_tokenizer(folder), reference_of(folder)
+    assert_equal(result, reference, TEXTS)
+    assert len(reference) == result.vocabulary_size
     plain = [text for text in TEXTS if text not in MARKED]
-    assert ours.encode(plain) == theirs(plain, add_special_tokens=False)["input_ids"]
+    assert result.encode(plain) == reference(plain, add_special_tokens=False)["input_ids"]
 
-    theirs.save_pretrained(tmp_path / "theirs")
+    reference.save_pretrained(tmp_path / "theirs")
     again = read_tokenizer(tmp_path / "theirs")
-    assert (again.identity, again.template) == (ours.identity, ours.template)
-    assert again.encode(TEXTS, special=True) == ours.encode(TEXTS, special=True)
+    assert (again.identity, again.template) == (result.identity, result.template)
+    assert again.encode(TEXTS, special=True) == result.encode(TEXTS, special=True)
 
     (tmp_path / "ours").mkdir()
-    write_tokenizer(ours, tmp_path / "ours", 64)
+    write_tokenizer(result, tmp_path / "ours", 64)
     again = read_tokenizer(tmp_path / "ours")
-    assert (again.identity, again.template) == (ours.identity, ours.template)
-    assert differences(ours, tmp_path / "ours", TEXTS) == []
+    assert (again.identity, again.template) == (result.identity, result.template)
+    assert differences(result, tmp_path / "ours", TEXTS) == []
     for with_config in (False, True):
         if with_config:
             (tmp_path / "ours" / "config.json").write_text('{"model_type": "roberta"}')
         written = AutoTokenizer.from_pretrained(tmp_path / "ours")
-        assert_equal(ours, written, TEXTS)
-        assert len(written) == ours.vocabulary_size
-        for role, number in ours.roles.items():
+        assert_equal(result, written, TEXTS)
+        assert len(written) == result.vocabulary_size
+        for role, number in result.roles.items():
             assert getattr(written, f"{role}_token_id") == number
         assert written.model_max_length == 64
 
@@ -166,9 +166,9 @@ def test_wordpiece_and_modernbert_pairs(tmp_path):
     pieces = [*SPECIAL_TOKENS, *"the cat ##s caf\u00e9 cafe a ##\u4e2d \u4e2d , [ ] mask".split()]
     wordpiece = Tokenizer("wordpiece", "\n".join(pieces).encode(), "here", cased=False)
     learn("bpe", SENTENCES, tmp_path / "bpe.json", size=300, cased=True)
-    for ours in (wordpiece, Tokenizer.open(tmp_path / "bpe.json")):
-        write_tokenizer(ours, tmp_path, 512)
-        assert_equal(ours, AutoTokenizer.from_pretrained(tmp_path), TEXTS)
+    for result in (wordpiece, Tokenizer.open(tmp_path / "bpe.json")):
+        write_tokenizer(result, tmp_path, 512)
+        assert_equal(result, AutoTokenizer.from_pretrained(tmp_path), TEXTS)
 
 
 @pytest.mark.peers
@@ -181,15 +181,15 @@ def test_settings_of_a_token(folder):
     assert pieces(read_tokenizer(folder)) == ["a", "\u0120", "<mask>"]
     token = {"content": "<mask>", "lstrip": True, "special": True}
     change(folder / "special_tokens_map.json", mask_token=token)
-    ours = read_tokenizer(folder)
-    assert pieces(ours) == ["a", "<mask>"]
-    assert_equal(ours, theirs_of(folder), MARKED)
+    result = read_tokenizer(folder)
+    assert pieces(result) == ["a", "<mask>"]
+    assert_equal(result, reference_of(folder), MARKED)
     (folder / "special_tokens_map.json").unlink()
-    number = ours.mask_id
+    number = result.mask_id
     change(folder / "tokenizer_config.json", added_tokens_decoder={str(number): token})
-    ours = read_tokenizer(folder)
-    assert pieces(ours) == ["a", "<mask>"]
-    assert_equal(ours, theirs_of(folder), MARKED)
+    result = read_tokenizer(folder)
+    assert pieces(result) == ["a", "<mask>"]
+    assert_equal(result, reference_of(folder), MARKED)
 
 
 def lines_of(data: Path, path: str, most: int) -> Iterator[str]:
@@ -223,8 +223,8 @@ def test_100_000_lines(shared_data, tmp_path, kind):
         shutil.copy(source / "sentencepiece.bpe.model", tmp_path)
         published = json.loads((source / "tokenizer.json").read_bytes())["normalizer"]
         assert json.loads(read_tokenizer(tmp_path).vocabulary)["normalizer"] == published
-    ours, theirs = read_tokenizer(tmp_path), theirs_of(tmp_path)
-    assert_equal(ours, theirs, TEXTS)
+    result, reference = read_tokenizer(tmp_path), reference_of(tmp_path)
+    assert_equal(result, reference, TEXTS)
     count = 0
     for path, most in (
         ("multilingual/parallel/multi30k.train.de.xz", 10_000),
@@ -234,9 +234,9 @@ def test_100_000_lines(shared_data, tmp_path, kind):
     ):
         lines = lines_of(shared_data, path, most)
         while some := list(islice(lines, 5000)):
-            expected = theirs.backend_tokenizer.encode_batch_fast(some)
-            for line, ids, encoding in zip(some, ours.encode(some), expected, strict=True):
-                assert ours.template.sequence(ids).ids == encoding.ids, line
+            expected = reference.backend_tokenizer.encode_batch_fast(some)
+            for line, ids, encoding in zip(some, result.encode(some), expected, strict=True):
+                assert result.template.sequence(ids).ids == encoding.ids, line
             count += len(some)
     assert count == 100_000
 

@@ -89,19 +89,19 @@ def test_accents_go_and_vowel_signs_stay(monkeypatch):
 def test_ids_are_those_of_transformers(folder, tmp_path):
     from transformers import XLMTokenizer
 
-    ours = read_tokenizer(folder)
-    write_tokenizer(ours, tmp_path, 64, token_types=False)
-    for theirs in (XLMTokenizer.from_pretrained(folder), XLMTokenizer.from_pretrained(tmp_path)):
-        for text, ids in zip(TEXTS, ours.encode(TEXTS), strict=True):
-            pieces = theirs._tokenize(text)
-            assert [ours.tokens[each] for each in ids] == [
-                piece if piece in theirs.encoder else "<unk>" for piece in pieces
+    result = read_tokenizer(folder)
+    write_tokenizer(result, tmp_path, 64, token_types=False)
+    for reference in (XLMTokenizer.from_pretrained(folder), XLMTokenizer.from_pretrained(tmp_path)):
+        for text, ids in zip(TEXTS, result.encode(TEXTS), strict=True):
+            pieces = reference._tokenize(text)
+            assert [result.tokens[each] for each in ids] == [
+                piece if piece in reference.encoder else "<unk>" for piece in pieces
             ]
-        pair = [ours.encode([text])[0] for text in TEXTS[:2]]
-        assert ours.template.sequence(*pair).ids == theirs(*TEXTS[:2])["input_ids"]
+        pair = [result.encode([text])[0] for text in TEXTS[:2]]
+        assert result.template.sequence(*pair).ids == reference(*TEXTS[:2])["input_ids"]
         prompt = "the <special1> sat,<special1>"
-        assert ours.encode([prompt], special=True) == [
-            theirs(prompt, add_special_tokens=False)["input_ids"]
+        assert result.encode([prompt], special=True) == [
+            reference(prompt, add_special_tokens=False)["input_ids"]
         ]
 
 

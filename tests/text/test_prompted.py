@@ -1,4 +1,4 @@
-"""Texts behind a prompt, and which of their tokens count."""
+"""Texts after a prompt, and which of their tokens count."""
 
 import numpy as np
 import pytest

@@ -156,8 +156,8 @@ def test_blanks_are_written_alike_for_every_model(tmp_path):
     texts = ["the [MASK] of a cat", "[MASK] dog"]
     expected = fill(model, texts, 3)
     found = fill(other, texts, 3)
-    for ours, theirs in zip(found, expected, strict=True):
-        for one, two in zip(ours, theirs, strict=True):
+    for result, reference in zip(found, expected, strict=True):
+        for one, two in zip(result, reference, strict=True):
             assert [g.token.strip("\u2581") for g in one] == [
                 names.get(g.token, g.token) for g in two
             ]

@@ -67,29 +67,29 @@ def test_hard_texts(vocabulary_file, name, case):
     from transformers.models.bert import tokenization_bert_legacy
 
     module = tokenization_bert_legacy if name.endswith("Legacy") else transformers
-    theirs = getattr(module, name)(str(vocabulary_file), do_lower_case=case == "uncased")
-    ours = Tokenizer.open(vocabulary_file, cased=case == "cased")
+    reference = getattr(module, name)(str(vocabulary_file), do_lower_case=case == "uncased")
+    result = Tokenizer.open(vocabulary_file, cased=case == "cased")
     texts = list(HARD_TEXTS)
     if name.endswith("Legacy"):  # see PYTHON_DIFFERS
         texts = [text for text in texts if "\u03a3" not in text]
         if case == "cased":
             texts = [text for text in texts if unicodedata.is_normalized("NFC", text)]
-    got = ours.encode(texts, special=True)
-    assert got == [theirs.encode(text, add_special_tokens=False) for text in texts]
+    got = result.encode(texts, special=True)
+    assert got == [reference.encode(text, add_special_tokens=False) for text in texts]
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_where_the_python_tokenizer_differs(case):
-    theirs = python_basic_tokenizer(case == "cased")
-    for text, ours, python in PYTHON_DIFFERS[case]:
-        assert our_words(text, case == "cased") == ours.split()
-        assert theirs.tokenize(text) == python.split()
+    reference = python_basic_tokenizer(case == "cased")
+    for text, result, python in PYTHON_DIFFERS[case]:
+        assert our_words(text, case == "cased") == result.split()
+        assert reference.tokenize(text) == python.split()
 
 
 @pytest.mark.parametrize("cased", [False, True], ids=CASES)
 def test_every_old_character_in_a_word_is_as_in_python(cased):
     """Tests all single characters of Unicode 3.2 whose class has not changed since."""
-    library, theirs = bert_wordpiece({"[UNK]": 0}, cased=cased), python_basic_tokenizer(cased)
+    library, reference = bert_wordpiece({"[UNK]": 0}, cased=cased), python_basic_tokenizer(cased)
     compared, different = 0, []
     for code in range(sys.maxunicode + 1):
         character = chr(code)
@@ -101,7 +101,7 @@ def test_every_old_character_in_a_word_is_as_in_python(cased):
         text = f"a{character}b"
         words = library.pre_tokenizer.pre_tokenize_str(library.normalizer.normalize_str(text))
         compared += 1
-        if [word for word, _ in words] != theirs.tokenize(text):
+        if [word for word, _ in words] != reference.tokenize(text):
             different.append(text)
     assert compared > 90_000
     if cased:  # the Python one composes characters
@@ -130,8 +130,8 @@ def test_every_line_of_wikipedia(shared_data, wikipedia, case):
     got = Tokenizer.open(path).encode(wikipedia)
     assert sum(map(len, got)) > 10_000_000
     # In transformers 5 these are two names of one class; in older versions they are two classes.
-    for theirs in {BertTokenizer, BertTokenizerFast}:
-        tokenizer = theirs(str(path), do_lower_case=case == "uncased")
+    for reference in {BertTokenizer, BertTokenizerFast}:
+        tokenizer = reference(str(path), do_lower_case=case == "uncased")
         expected = tokenizer(
             wikipedia,
             add_special_tokens=False,
@@ -148,13 +148,13 @@ def test_every_line_of_wikipedia_by_byte_level_bpe(wikipedia, tmp_path):
     from transformers import AutoTokenizer
 
     learn("bpe", wikipedia[:5_000], tmp_path / "bpe.json", size=8_000, cased=True)
-    ours = Tokenizer.open(tmp_path / "bpe.json")
-    write_tokenizer(ours, tmp_path, 512)
-    theirs = AutoTokenizer.from_pretrained(tmp_path)
-    got = ours.encode(wikipedia)
+    result = Tokenizer.open(tmp_path / "bpe.json")
+    write_tokenizer(result, tmp_path, 512)
+    reference = AutoTokenizer.from_pretrained(tmp_path)
+    got = result.encode(wikipedia)
     assert sum(map(len, got)) > 10_000_000
-    assert all(map(str.__eq__, map(ours.decode, got[::50]), wikipedia[::50]))
-    expected = theirs(wikipedia, add_special_tokens=False, verbose=False)["input_ids"]
+    assert all(map(str.__eq__, map(result.decode, got[::50]), wikipedia[::50]))
+    expected = reference(wikipedia, add_special_tokens=False, verbose=False)["input_ids"]
     different = sum(a != b for a, b in zip(got, expected, strict=True))
     assert (different, len(got)) == (0, 108_824)
 
@@ -162,8 +162,8 @@ def test_every_line_of_wikipedia_by_byte_level_bpe(wikipedia, tmp_path):
 def _python_ids(path: Path, case: str, words: list[str]) -> list[list[int]]:
     from transformers.models.bert.tokenization_bert_legacy import BertTokenizerLegacy
 
-    theirs = BertTokenizerLegacy(str(path), do_lower_case=case == "uncased")
-    return [theirs.convert_tokens_to_ids(theirs.tokenize(word)) for word in words]
+    reference = BertTokenizerLegacy(str(path), do_lower_case=case == "uncased")
+    return [reference.convert_tokens_to_ids(reference.tokenize(word)) for word in words]
 
 
 @pytest.mark.slow
@@ -181,11 +181,11 @@ def test_every_word_of_wikipedia_in_python(shared_data, wikipedia, case):
     parts = [words[start::16] for start in range(16)]
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         expected = list(pool.map(_python_ids, [path] * 16, [case] * 16, parts))
-    ours = Tokenizer.open(path)
+    result = Tokenizer.open(path)
     different = [
         word
         for part, ids in zip(parts, expected, strict=True)
-        for word, a, b in zip(part, ours.encode(part), ids, strict=True)
+        for word, a, b in zip(part, result.encode(part), ids, strict=True)
         if a != b
     ]
     assert all("\u03a3" in word for word in different), different[:20]

@@ -42,7 +42,7 @@ def test_a_cased_vocabulary_reads_both_forms_alike(corpora):
 
 
 def test_places_in_a_decomposed_text(corpora):
-    """The pieces of a word end behind its last mark."""
+    """The pieces of a word end after its last mark."""
     tokenizer = Tokenizer.open(corpora / "NFC")
     text = unicodedata.normalize("NFD", "ọ̀rọ̀ ilé")
     ((ids, offsets),) = tokenizer.encode_with_offsets([text])
@@ -69,8 +69,8 @@ def test_auto_tokenizer_reads_the_form(corpora, tmp_path):
     write_tokenizer(tokenizer, tmp_path, 64)
     text = _text("NFD", 1)
     (ids,) = tokenizer.encode([text])
-    theirs = AutoTokenizer.from_pretrained(tmp_path)(text, add_special_tokens=False)["input_ids"]
-    assert theirs == ids
+    reference = AutoTokenizer.from_pretrained(tmp_path)(text, add_special_tokens=False)["input_ids"]
+    assert reference == ids
 
 
 def test_a_vocabulary_knows_its_own_text(corpora):

@@ -33,19 +33,19 @@ def test_equal_to_that_of_transformers(tmp_path):
     size = model.get_piece_size()
     assert [model.id_to_piece(number) for number in range(9)] == NAMES
     pieces = [(model.id_to_piece(number), model.get_score(number)) for number in range(size)]
-    theirs = XLNetTokenizer(vocab=pieces)
-    theirs.save_pretrained(tmp_path / "theirs")
-    ours = read_tokenizer(tmp_path / "theirs")
-    assert ours.template == Template((), (4,), (4, 3), last_type=2)
-    assert (ours.cls_id, ours.sep_id, ours.pad_id, ours.mask_id) == (3, 4, 5, 6)
+    reference = XLNetTokenizer(vocab=pieces)
+    reference.save_pretrained(tmp_path / "theirs")
+    result = read_tokenizer(tmp_path / "theirs")
+    assert result.template == Template((), (4,), (4, 3), last_type=2)
+    assert (result.cls_id, result.sep_id, result.pad_id, result.mask_id) == (3, 4, 5, 6)
     (tmp_path / "ours").mkdir()
-    write_tokenizer(ours, tmp_path / "ours", 64, pads_left=True)
+    write_tokenizer(result, tmp_path / "ours", 64, pads_left=True)
     again = AutoTokenizer.from_pretrained(tmp_path / "ours")
-    assert (again.padding_side, theirs.padding_side) == ("left", "left")
-    encoded = ours.encode(TEXTS, special=True)
+    assert (again.padding_side, reference.padding_side) == ("left", "left")
+    encoded = result.encode(TEXTS, special=True)
     for a, b in zip(range(5), (None, 0, 1, 4, None), strict=True):
-        sequence = ours.template.sequence(encoded[a], None if b is None else encoded[b])
-        for each in (theirs, again):
+        sequence = result.template.sequence(encoded[a], None if b is None else encoded[b])
+        for each in (reference, again):
             found = each(*(TEXTS[n] for n in (a, b) if n is not None), return_token_type_ids=True)
             assert (found["input_ids"], found["token_type_ids"]) == sequence
     found = again(TEXTS, padding=True)
@@ -55,7 +55,7 @@ def test_equal_to_that_of_transformers(tmp_path):
 
 
 def test_a_sentencepiece_keeps_its_template(tmp_path):
-    """A corpus's vocabulary with the special tokens behind the text, there and back."""
+    """A corpus's vocabulary with the special tokens after the text, there and back."""
     path = tmp_path / "own.model"
     learn("sentencepiece", SENTENCES, path, size=120, cased=True)
     roles = Tokenizer.open(path).roles

@@ -21,8 +21,8 @@ from bertjax.objectives.masked_lm import MaskedLMNextSentence
 from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.evaluation import HeldOut
 from bertjax.training.experiment import Experiment
-from bertjax.training.journal import Journal
-from bertjax.training.loop import Course, Intervals, Phase, Trainer
+from bertjax.training.loop import Intervals, Phase, RunPlan, Trainer
+from bertjax.training.metrics_log import MetricsLog
 from bertjax.training.optimizers.optimizer import make_optimizer
 from bertjax.training.optimizers.schedule import make_schedule
 from bertjax.training.optimizers.spec import OptimizerSpec
@@ -83,7 +83,7 @@ def run(folder: Path, steps: int, make=batch) -> tuple[TrainState, bool]:
         tokens=ROWS * LENGTH,
         flops=1.0,
     )
-    course = Course(
+    plan = RunPlan(
         phases=[phase],
         schedule=make_schedule(OPTIMIZER, 1000),
         seed=3,
@@ -95,23 +95,23 @@ def run(folder: Path, steps: int, make=batch) -> tuple[TrainState, bool]:
     with contextlib.ExitStack() as stack:
         checkpoints = Checkpoints(folder / "checkpoints", keep=2)
         stack.enter_context(contextlib.closing(checkpoints))
-        journal = None
+        metrics_log = None
         if jax.process_index() == 0:
-            journal = stack.enter_context(contextlib.closing(Journal(folder, 0)))
+            metrics_log = stack.enter_context(contextlib.closing(MetricsLog(folder, 0)))
         return trainer.train(
-            trainer.experiment.fresh_state(5), course, checkpoints, journal, window={}
+            trainer.experiment.initial_state(5), plan, checkpoints, metrics_log, window={}
         )
 
 
 def held(placement: Placement) -> dict[str, list]:
     """The rows of the first batch on this process's devices: [first row, rows] of each, by name."""
-    placed = placement.put(partial(batch, 0), ROWS)
+    sharded = placement.put(partial(batch, 0), ROWS)
     return {
         name: [
             [shard.index[0].start or 0, np.asarray(shard.data).tolist()]
             for shard in array.addressable_shards
         ]
-        for name, array in placed.items()
+        for name, array in sharded.items()
     }
 
 

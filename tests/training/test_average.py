@@ -84,7 +84,7 @@ def test_it_begins_with_given_weights():
 def test_evaluations_are_of_the_average():
     where = toy.placement(1)
     phase = toy.phase(0, 4)
-    results = toy.trainer(where, DECAY).dry_run(toy.course([phase]))["phase 1"]["heldout"]
+    results = toy.trainer(where, DECAY).dry_run(toy.plan([phase]))["phase 1"]["heldout"]
     _, (after,) = _updates(toy.fresh(where, DECAY), where, [0])
     batch, still = phase.held_out.batch(0, slice(None)), Rngs(jax.random.key(0), True)
     sums_of = jax.jit(lambda weights: toy.OBJECTIVE.sums(toy.MODEL, weights, batch, still)[0])

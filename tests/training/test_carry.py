@@ -40,7 +40,10 @@ def _trainer(devices, name="data", model=STILL):
 
 
 def _updated(trainer, accumulate, steps=3):
-    phase, state = toy.phase(0, 9, accumulate=accumulate), trainer.experiment.fresh_state(toy.SEED)
+    phase, state = (
+        toy.phase(0, 9, accumulate=accumulate),
+        trainer.experiment.initial_state(toy.SEED),
+    )
     assert not state.carry["memory"].any()
     for number in range(steps):
         state, _ = trainer.update(state, phase, trainer.put(phase, number), 0.1, toy.SEED)
@@ -61,12 +64,12 @@ def test_a_run_that_was_stopped_goes_on_exactly(tmp_path):
     states = {}
     for name, lengths in {"whole": [6], "parts": [3, 6]}.items():
         for length in lengths:
-            trainer, course = _trainer(8, "fsdp", toy.MODEL), toy.course([toy.phase(0, length)])
+            trainer, plan = _trainer(8, "fsdp", toy.MODEL), toy.plan([toy.phase(0, length)])
             with contextlib.closing(Checkpoints(tmp_path / name, keep=1)) as checkpoints:
-                state, window = trainer.restore(checkpoints, course.metadata["data"])
-                state = state or trainer.experiment.fresh_state(toy.SEED)
+                state, window = trainer.restore(checkpoints, plan.metadata["data"])
+                state = state or trainer.experiment.initial_state(toy.SEED)
                 assert int(state.step) == (3 if length != lengths[0] else 0)
-                states[name], _ = trainer.train(state, course, checkpoints, None, window)
+                states[name], _ = trainer.train(state, plan, checkpoints, None, window)
     toy.assert_equal(states["parts"], states["whole"])
     assert states["whole"].carry["memory"].any()
 

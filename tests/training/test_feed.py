@@ -23,35 +23,35 @@ def test_order(steps, ahead):
 
 @pytest.mark.parametrize("ahead", [1, 3])
 def test_no_more_than_ahead_wait(ahead):
-    begun = []
+    started = []
 
     def make(step):
-        begun.append(step)
+        started.append(step)
         return step
 
     feed = iter(Feed(make, range(100), ahead=ahead))
     for taken in range(1, 8):
         next(feed)
-        assert len(begun) <= taken + ahead
+        assert len(started) <= taken + ahead
     feed.close()
-    assert len(begun) <= 7 + ahead
+    assert len(started) <= 7 + ahead
 
 
 @pytest.mark.parametrize("ahead", [1, 3])
 def test_as_many_as_ahead_are_begun(monkeypatch, ahead):
-    """They are begun before the caller waits for the first."""
-    begun = []
+    """They are started before the caller waits for the first."""
+    started = []
 
     class Pool(ThreadPoolExecutor):
         def submit(self, make, step):
-            begun.append(step)
+            started.append(step)
             return super().submit(make, step)
 
     monkeypatch.setattr("bertjax.training.feed.ThreadPoolExecutor", Pool)
     feed = iter(Feed(lambda step: step, range(9), ahead=ahead))
     for taken in range(1, 4):
         next(feed)
-        assert begun == list(range(taken + ahead))
+        assert started == list(range(taken + ahead))
 
 
 def test_batches_are_made_while_the_caller_works():

@@ -16,8 +16,8 @@ from bertjax.base.errors import InputError, NonFiniteLoss
 from bertjax.base.progress import Progress
 from bertjax.base.signals import STOPPING
 from bertjax.training.checkpoint import Checkpoints
-from bertjax.training.journal import Journal, read_metrics
 from bertjax.training.loop import last_line
+from bertjax.training.metrics_log import MetricsLog, read_metrics
 from bertjax.training.model import Model
 from bertjax.training.state import TrainState
 from bertjax.training.step import means
@@ -31,7 +31,7 @@ TIMING = ("tokens_per_second", "host_wait")
 
 
 class Recorder:
-    """A journal and checkpoints in one, which records all calls in order."""
+    """A metrics log and checkpoints in one, which records all calls in order."""
 
     def __init__(self):
         self.events, self.rows, self.saved, self.published = [], [], {}, 0
@@ -56,7 +56,7 @@ def _train(phases, intervals, *, state=None, window=None, devices=1, **changes):
     where, recorder = toy.placement(devices), Recorder()
     state, complete = toy.trainer(where, **changes).train(
         toy.fresh(where) if state is None else state,
-        toy.course(phases, intervals),
+        toy.plan(phases, intervals),
         recorder,
         recorder,
         window or {},
@@ -170,7 +170,7 @@ def test_a_phase_trains_its_own_model_with_its_own_objective():
     phase = dataclasses.replace(toy.phase(0, 1), **own)
 
     def updated(trainer, phase):
-        state = trainer.experiment.fresh_state(toy.SEED)
+        state = trainer.experiment.initial_state(toy.SEED)
         return trainer.update(state, phase, trainer.put(phase, 0), 0.1, toy.SEED)
 
     trainer = toy.trainer(toy.placement(1))
@@ -208,13 +208,13 @@ def test_going_on_from_any_checkpoint_is_exact(devices):
 
 def _run(folder, phases, intervals):
     """Trains like the program, from the newest checkpoint of `folder`, if one exists."""
-    trainer, course = toy.trainer(toy.placement(8, "fsdp")), toy.course(phases, intervals)
+    trainer, plan = toy.trainer(toy.placement(8, "fsdp")), toy.plan(phases, intervals)
     folder.mkdir(exist_ok=True)
     with contextlib.closing(Checkpoints(folder / "checkpoints", keep=2)) as checkpoints:
-        state, window = trainer.restore(checkpoints, course.metadata["data"])
-        state = state or trainer.experiment.fresh_state(toy.SEED)
-        with contextlib.closing(Journal(folder, int(state.step))) as journal:
-            return trainer.train(state, course, checkpoints, journal, window)
+        state, window = trainer.restore(checkpoints, plan.metadata["data"])
+        state = state or trainer.experiment.initial_state(toy.SEED)
+        with contextlib.closing(MetricsLog(folder, int(state.step))) as metrics_log:
+            return trainer.train(state, plan, checkpoints, metrics_log, window)
 
 
 @pytest.mark.slow
@@ -308,9 +308,9 @@ def test_a_loss_that_is_not_finite_stops_the_run(value):
     recorder = Recorder()
     where = toy.placement(1)
     phases = [toy.phase(0, 2), toy.phase(2, 9, poisoned, name="phase 2")]
-    course = toy.course(phases, toy.intervals(log=2, checkpoint=1))
+    plan = toy.plan(phases, toy.intervals(log=2, checkpoint=1))
     with pytest.raises(NonFiniteLoss) as caught:
-        toy.trainer(where).train(toy.fresh(where), course, recorder, recorder, {})
+        toy.trainer(where).train(toy.fresh(where), plan, recorder, recorder, {})
     assert str(caught.value).startswith(f"step 6: the loss is {value}, the gradient's norm")
     assert "the batch is number 3 of phase 2, seed 7" in str(caught.value)
     assert sorted(recorder.saved) == [1, 2, 3, 4, 5]
@@ -338,7 +338,7 @@ def test_check_refuses_batches_that_do_not_divide():
 
 def test_dry_run_makes_one_step_and_one_evaluation_of_every_phase():
     phases = [toy.phase(0, 5), toy.phase(5, 8, name="phase 2")]
-    results = toy.trainer(toy.placement(8)).dry_run(toy.course(phases))
+    results = toy.trainer(toy.placement(8)).dry_run(toy.plan(phases))
     _, _, recorder = _train([toy.phase(0, 1)], toy.intervals(), devices=8)
     train = recorder.rows[0]
     assert results.keys() == {"phase 1", "phase 2"}

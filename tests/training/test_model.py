@@ -37,7 +37,7 @@ class Twice(toy.Regression):
 def test_calls_of_a_model_drop_different_elements(calls, apart, accumulate):
     """But those with one number drop the same; and in evaluation nothing is dropped."""
     trainer = toy.trainer(toy.placement(1), objective=Twice(calls=calls))
-    phase, state = toy.phase(0, 9, accumulate=accumulate), trainer.experiment.fresh_state(0)
+    phase, state = toy.phase(0, 9, accumulate=accumulate), trainer.experiment.initial_state(0)
     assert trainer.evaluate(state, phase, 1)["apart"] == 0
     _, sums = trainer.update(state, phase, trainer.put(phase, 0), 0.1, toy.SEED)
     assert (means(sums)["apart"] > 0.1) == apart
@@ -116,7 +116,7 @@ def test_a_frozen_part_is_beside_the_state_and_stays(accumulate):
     assert frozen.keys() == {"teacher"}
     experiment = toy.experiment(toy.placement(8), model=model, objective=Taught(), frozen=frozen)
     trainer, phase = toy.Trainer(experiment), toy.phase(0, 9, accumulate=accumulate)
-    state = experiment.fresh_state(0)
+    state = experiment.initial_state(0)
     for tree in (state.params, state.opt_state[1].mu):
         assert tree.keys() == {"student"}
     # It begins the same, whether another part is frozen or not.

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bertjax.training.checkpoint import Checkpoints
-from bertjax.training.journal import read_metrics
+from bertjax.training.metrics_log import read_metrics
 from bertjax.training.sharding.placement import data_parallel
 from tests.helpers.closeness import assert_close
 from tests.helpers.patience import PATIENCE

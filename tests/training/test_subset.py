@@ -11,9 +11,9 @@ from flax import linen as nn
 from flax.traverse_util import flatten_dict
 
 from bertjax.base.errors import InputError
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.models.encoders.presets import EuroBertSpec, ModernBertSpec
-from bertjax.models.heads.architectures import ARCHITECTURES
+from bertjax.models.heads.head_specs import HEAD_SPECS
 from bertjax.training.model import Model, merged
 from bertjax.training.optimizers.optimizer import make_optimizer
 from bertjax.training.optimizers.spec import OptimizerSpec
@@ -23,12 +23,12 @@ from tests.helpers.closeness import assert_close
 from tests.training import toy
 
 LORA = AdapterSpec("lora", rank=3, alpha=5.0)
-BERT = {"": ("bert", "pooler")}  # what given weights have
+BERT = {"": ("bert", "pooler")}  # what pretrained weights have
 
 
-def of_kind(spec, kind: str = kinds.ENCODER) -> Model:
-    architecture = ARCHITECTURES[kind]
-    return Model.of(architecture.build(spec, 3), architecture.inputs(spec, B=1, S=8))
+def of_kind(spec, kind: str = head_types.ENCODER) -> Model:
+    head_spec = HEAD_SPECS[kind]
+    return Model.of(head_spec.build(spec, 3), head_spec.inputs(spec, B=1, S=8))
 
 
 def shapes(model: Model) -> dict[str, tuple[int, ...]]:
@@ -117,7 +117,7 @@ def test_the_gradient_of_factors_is_that_of_the_kernels_and_costs_no_product_for
 
 def test_what_is_trained_has_state_and_the_rest_has_none(spec):
     """Muon takes each factor of each matrix; a part that shares has the factors of its owner."""
-    model = of_kind(spec, kinds.SEQUENCE_CLASSIFICATION)
+    model = of_kind(spec, head_types.SEQUENCE_CLASSIFICATION)
     changed = with_subset(model, LORA, "", BERT)
     attention = {f"bert/encoder/layer_{i}/attention" for i in (0, 1)}
     factors = {

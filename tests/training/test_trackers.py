@@ -8,9 +8,9 @@ import types
 import pytest
 
 from bertjax.base.errors import InputError
-from bertjax.training.journal import Journal
+from bertjax.training.health import HELDOUT, TRAIN
+from bertjax.training.metrics_log import MetricsLog
 from bertjax.training.trackers import check_tracker, open_tracker
-from bertjax.training.verdict import HELDOUT, TRAIN
 
 CONFIG = {"model.size": "tiny", "seed": 7}
 
@@ -60,10 +60,10 @@ def library(request, monkeypatch):
 
 def _run(library, folder, first):
     tracker = open_tracker(library.__name__, folder, CONFIG)
-    journal = Journal(folder, first - 1, tracker=tracker)
-    journal.write(first, TRAIN, {"loss": 2.5, "rate": 0.5})
-    journal.write(first, HELDOUT, {"loss": 2.0})
-    journal.close()
+    metrics_log = MetricsLog(folder, first - 1, tracker=tracker)
+    metrics_log.write(first, TRAIN, {"loss": 2.5, "rate": 0.5})
+    metrics_log.write(first, HELDOUT, {"loss": 2.0})
+    metrics_log.close()
 
 
 def test_it_gets_every_line_and_goes_on(library, tmp_path):
@@ -86,18 +86,18 @@ def test_it_gets_every_line_and_goes_on(library, tmp_path):
         assert starts == [("start", None, "moo"), ("start", identity, None)]
         assert [call for call in library.calls if call[0] == "params"] == [("params", CONFIG)]
     else:
-        begun = [call[1] for call in library.calls if call[0] == "init"]
+        started = [call[1] for call in library.calls if call[0] == "init"]
         key = "id" if library.__name__ == "wandb" else "name"
-        assert [each[key] for each in begun] == [identity, identity]
-        assert begun[0]["config"] == CONFIG and begun[1]["resume"] == "allow"
+        assert [each[key] for each in started] == [identity, identity]
+        assert started[0]["config"] == CONFIG and started[1]["resume"] == "allow"
 
 
 def test_its_failure_does_not_end_the_run(library, tmp_path, caplog):
-    journal = Journal(tmp_path, 0, tracker=open_tracker(library.__name__, tmp_path, CONFIG))
+    metrics_log = MetricsLog(tmp_path, 0, tracker=open_tracker(library.__name__, tmp_path, CONFIG))
     with caplog.at_level(logging.WARNING):
         for step in (1, 2, 3):
-            journal.write(step, TRAIN, {"loss": 1.0} | ({"broken": 1.0} if step == 2 else {}))
-    journal.close()
+            metrics_log.write(step, TRAIN, {"loss": 1.0} | ({"broken": 1.0} if step == 2 else {}))
+    metrics_log.close()
     (warning,) = caplog.records
     assert "step 2" in warning.getMessage() and "no answer" in warning.getMessage()
     assert [step for step, _ in library.lines] == [1]

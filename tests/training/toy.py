@@ -15,7 +15,7 @@ from bertjax.models.layers.dense import parameter
 from bertjax.objectives.token_prediction import TokenPrediction
 from bertjax.training.evaluation import HeldOut
 from bertjax.training.experiment import Experiment
-from bertjax.training.loop import Course, Intervals, Phase, Trainer
+from bertjax.training.loop import Intervals, Phase, RunPlan, Trainer
 from bertjax.training.model import Model, Params
 from bertjax.training.objective import Objective
 from bertjax.training.optimizers.optimizer import make_optimizer
@@ -97,7 +97,7 @@ MODEL, OBJECTIVE = Model.of(Line(), X), Regression()
 
 
 def params() -> Params:
-    """Fresh parameters."""
+    """Random parameters."""
     return nn.unbox(MODEL.init(jax.random.key(0)))
 
 
@@ -119,7 +119,7 @@ def abstract(where: Placement, ema: float = 0.0) -> TrainState:
 
 def fresh(where: Placement, ema: float = 0.0) -> TrainState:
     """The state at step 0."""
-    return experiment(where, ema).fresh_state(SEED)
+    return experiment(where, ema).initial_state(SEED)
 
 
 def trainer(where: Placement, ema: float = 0.0, **changes) -> Trainer:
@@ -147,9 +147,9 @@ def intervals(log: int = 100, evaluate: int = 100, checkpoint: int = 100) -> Int
     return Intervals(log=log, evaluate=evaluate, checkpoint=checkpoint, eval_batches=2)
 
 
-def course(phases: list[Phase], every: Intervals | None = None) -> Course:
+def plan(phases: list[Phase], every: Intervals | None = None) -> RunPlan:
     """A run of these phases."""
-    return Course(phases, schedule, SEED, every or intervals(), {"data": {"train": "identity"}})
+    return RunPlan(phases, schedule, SEED, every or intervals(), {"data": {"train": "identity"}})
 
 
 def assert_equal(one, two) -> None:

@@ -284,7 +284,7 @@ def _read_description(directory: str | os.PathLike, number: int) -> dict[str, An
     return read_json(
         shard_file(directory, number),
         record(**_OF_SHARD, splits=record(**splits)),
-        cure="remove it: the same command makes the shard again",
+        hint="remove it: the same command makes the shard again",
     )
 
 

@@ -104,7 +104,7 @@ def _finished(folder: Path, cleaned: Plan, fingerprint: str) -> dict[str, Any] |
     if not path.exists() or not all(Path(shard.verdicts).exists() for shard in cleaned.shards):
         return None
     kind = record(fingerprint=str, report=dict)
-    found = read_json(path, kind, cure="remove it: the same command makes it again")
+    found = read_json(path, kind, hint="remove it: the same command makes it again")
     return found["report"] if found["fingerprint"] == fingerprint else None
 
 

@@ -36,8 +36,8 @@ class TaskTexts:
     ):
         self._grams, self._files, self._lengths = grams, files, lengths
         # Most n-grams of a document are no task's, which their first bits tell fast.
-        self._begun = np.zeros(1 << _BITS, bool)
-        self._begun[grams >> _REST] = True
+        self._started = np.zeros(1 << _BITS, bool)
+        self._started[grams >> _REST] = True
         self.long, self.short = counts
 
     @classmethod
@@ -81,7 +81,7 @@ class TaskTexts:
         found = []
         for n in self._lengths:
             grams = ngram_hashes(hashes, n)
-            for place in np.nonzero(self._begun[grams >> _REST])[0].tolist():
+            for place in np.nonzero(self._started[grams >> _REST])[0].tolist():
                 at = int(np.searchsorted(self._grams, grams[place]))
                 if at < len(self._grams) and self._grams[at] == grams[place]:
                     found.append(Match(at, place, n))

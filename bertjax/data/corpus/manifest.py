@@ -111,14 +111,14 @@ def _manifest_in(store: Path, directory: str | os.PathLike) -> dict[str, Any]:
     path = store / _MANIFEST
     if not path.exists():
         state = "an unfinished token store" if store.exists() else "no token store"
-        cure = f"run launch/prepare_corpus.py --output={directory}"
+        hint = f"run launch/prepare_corpus.py --output={directory}"
         if in_bucket(directory):
-            cure = f"prepare the corpus and copy it: gcloud storage rsync -r DIR {directory}"
-        raise InputError(f"{directory}: {state}: {cure}")
+            hint = f"prepare the corpus and copy it: gcloud storage rsync -r DIR {directory}"
+        raise InputError(f"{directory}: {state}: {hint}")
     manifest = read_json(
         path,
         record(format_version=int, identity=str),
-        cure="delete the folder and prepare the corpus again, or restore it from a copy",
+        hint="delete the folder and prepare the corpus again, or restore it from a copy",
     )
     version, identity = manifest["format_version"], manifest.pop("identity")
     if version != FORMAT_VERSION:

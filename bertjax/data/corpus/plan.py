@@ -181,11 +181,11 @@ def check_splits(plan: Plan, documents: dict[str, int]) -> None:
     if documents[TRAIN] and (documents[HELDOUT] or not plan.held_out):
         return
     total = sum(documents.values())
-    cure = "give more text, or a larger --held_out" if documents[TRAIN] else "give more text"
+    hint = "give more text, or a larger --held_out" if documents[TRAIN] else "give more text"
     split = "held-out" if documents[TRAIN] else "training"
     raise InputError(
         f"no {split} document: --held_out={plan.held_out} of {total} documents leaves none: "
-        f"{cure}. In text:GLOB a blank line ends a document; if each line is one, write lines:GLOB."
+        f"{hint}. In text:GLOB a blank line ends a document; if each line is one, write lines:GLOB."
     )
 
 

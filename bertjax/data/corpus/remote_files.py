@@ -227,9 +227,9 @@ def _tried(use: Callable[[], T], where: str) -> T:
             origin = _origin(error)
             text = f"{type(origin).__name__}: {origin}"
             if _FORBIDDEN.search(text):
-                cure = _TOKENS.get(_protocol(where), "check its address, and what you may read")
+                hint = _TOKENS.get(_protocol(where), "check its address, and what you may read")
                 raise InputError(
-                    f"{where}: the access is refused: {cure} ({_line(text)})"
+                    f"{where}: the access is refused: {hint} ({_line(text)})"
                 ) from error
             if _NO_RANGES.search(text):
                 raise InputError(

@@ -185,10 +185,10 @@ class TokenStore:
             by_language = language_shares(*given, alpha)
             sources = [s._replace(share=x) for s, x in zip(sources, by_language, strict=True)]
         if not sources:
-            cure = "--held_out=0.05" if split == HELDOUT else "more text or a smaller --held_out"
+            hint = "--held_out=0.05" if split == HELDOUT else "more text or a smaller --held_out"
             raise InputError(
                 f"{', '.join(names)}: no document in the split {split!r}: prepare the corpus "
-                f"again with {cure}."
+                f"again with {hint}."
             )
         dtype = token_dtype(first["vocabulary_size"])
         parts = [(source.store, counts) for source in sources for counts in source.shards]

@@ -16,7 +16,7 @@ def split_weight(text: str) -> tuple[str, float | None]:
         return text, None
     weight = float(match["weight"])
     if not (weight > 0 and math.isfinite(weight)):
-        raise InputError(f"{text}: the weight behind @ must be a positive number.")
+        raise InputError(f"{text}: the weight after @ must be a positive number.")
     return match["name"], weight
 
 
@@ -25,8 +25,8 @@ def check_weights(names: Sequence[str], weights: Sequence[float | None]) -> None
     missing = [name for name, weight in zip(names, weights, strict=True) if weight is None]
     if missing and len(missing) < len(names):
         raise InputError(
-            f"{missing[0]} has no weight but another has: write @WEIGHT behind all of "
-            f"{', '.join(names)}, or behind none (then each counts by its tokens)."
+            f"{missing[0]} has no weight but another has: write @WEIGHT after all of "
+            f"{', '.join(names)}, or after none (then each counts by its tokens)."
         )
 
 

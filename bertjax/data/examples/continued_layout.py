@@ -108,7 +108,7 @@ def _check(layout: ContinuedStream, tokenizer: Tokenizer, length: int, room: int
     if tokenizer.template.before:
         raise InputError(
             "this vocabulary puts special tokens before the text, and a row of a stream that goes "
-            "on has them behind it: learn one with --tokenizer=xlnet of launch/prepare_corpus.py"
+            "on has them after it: learn one with --tokenizer=xlnet of launch/prepare_corpus.py"
         )
     if layout.memory > length:
         raise InputError(

@@ -111,7 +111,7 @@ def _rows(
     # In these coordinates, a separator stands between two documents.
     following = np.searchsorted(ends + document, sentences + document + room, side="right")
     if not crosses_documents:
-        bounds = np.searchsorted(sentences, documents[1:])  # the first sentence behind each
+        bounds = np.searchsorted(sentences, documents[1:])  # the first sentence after each
         following = np.minimum(following, bounds[document])
     chain, number, jump = [], 0, following.tolist()
     while number < len(jump):

@@ -115,15 +115,15 @@ def _fill(final: Path, encoded: EncodedWords, extractor: Extractor) -> str:
     shape = (layers, len(encoded.words), extractor.width // layers)
     partial, note = final.with_suffix(".partial"), final.with_suffix(".json")
 
-    def begun() -> int:
+    def started() -> int:
         """The windows that are done."""
         if note.exists() and partial.exists():
-            cure = "remove it, to compute them anew"
-            return read_json(note, record(windows=int), cure=cure)["windows"]
+            hint = "remove it, to compute them anew"
+            return read_json(note, record(windows=int), hint=hint)["windows"]
         allocate(partial, shape)
         return 0
 
-    done = from_first(begun)
+    done = from_first(started)
     order = np.argsort(encoded.words)  # the words in the order of their windows
     tokens = encoded.words[order]
     bounds = np.searchsorted(tokens, encoded.starts)

@@ -72,7 +72,7 @@ class Parts:
         if not file.exists():
             write_json(file, self._plan)
             return
-        found = read_json(file, cure=f"remove {self._folder}, and the command begins again")
+        found = read_json(file, hint=f"remove {self._folder}, and the command begins again")
         other = [key for key in self._plan | found if found.get(key) != self._plan.get(key)]
         if other:
             raise InputError(

@@ -2,7 +2,7 @@
 
 from bertjax.interop.config_rows import ACTIVATION, IF_CAUSAL, ConfigRows, same
 from bertjax.interop.names import Names
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 
 LAYERS = (  # also those of RoBERTa and ELECTRA
     ("embeddings/token", "embeddings.word_embeddings.weight"),
@@ -31,14 +31,14 @@ CONFIG = ConfigRows(
 )
 BERT = Names(
     classes={
-        kinds.ENCODER: "BertModel",
-        kinds.PRE_TRAINING: "BertForPreTraining",
-        kinds.MASKED_LM: "BertForMaskedLM",
-        kinds.CAUSAL_LM: "BertLMHeadModel",
-        kinds.SEQUENCE_CLASSIFICATION: "BertForSequenceClassification",
-        kinds.MULTIPLE_CHOICE: "BertForMultipleChoice",
-        kinds.TOKEN_CLASSIFICATION: "BertForTokenClassification",
-        kinds.QUESTION_ANSWERING: "BertForQuestionAnswering",
+        head_types.ENCODER: "BertModel",
+        head_types.PRE_TRAINING: "BertForPreTraining",
+        head_types.MASKED_LM: "BertForMaskedLM",
+        head_types.CAUSAL_LM: "BertLMHeadModel",
+        head_types.SEQUENCE_CLASSIFICATION: "BertForSequenceClassification",
+        head_types.MULTIPLE_CHOICE: "BertForMultipleChoice",
+        head_types.TOKEN_CLASSIFICATION: "BertForTokenClassification",
+        head_types.QUESTION_ANSWERING: "BertForQuestionAnswering",
     },
     bare="bert.",
     encoder=LAYERS,

@@ -2,16 +2,16 @@
 
 from bertjax.interop.config_rows import ACTIVATION, ConfigRows
 from bertjax.interop.names import Names
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 
 DISTILBERT = Names(
     classes={
-        kinds.ENCODER: "DistilBertModel",
-        kinds.MASKED_LM: "DistilBertForMaskedLM",
-        kinds.SEQUENCE_CLASSIFICATION: "DistilBertForSequenceClassification",
-        kinds.MULTIPLE_CHOICE: "DistilBertForMultipleChoice",
-        kinds.TOKEN_CLASSIFICATION: "DistilBertForTokenClassification",
-        kinds.QUESTION_ANSWERING: "DistilBertForQuestionAnswering",
+        head_types.ENCODER: "DistilBertModel",
+        head_types.MASKED_LM: "DistilBertForMaskedLM",
+        head_types.SEQUENCE_CLASSIFICATION: "DistilBertForSequenceClassification",
+        head_types.MULTIPLE_CHOICE: "DistilBertForMultipleChoice",
+        head_types.TOKEN_CLASSIFICATION: "DistilBertForTokenClassification",
+        head_types.QUESTION_ANSWERING: "DistilBertForQuestionAnswering",
     },
     bare="distilbert.",
     encoder=(

@@ -3,19 +3,19 @@
 from bertjax.interop.config_rows import same
 from bertjax.interop.names import Names
 from bertjax.interop.published.bert import CONFIG, LAYERS
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 
 _SUMMARY = {"summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"}
 ELECTRA = Names(
     classes={
-        kinds.ENCODER: "ElectraModel",
-        kinds.REPLACED_TOKENS: "ElectraForPreTraining",
-        kinds.MASKED_LM: "ElectraForMaskedLM",
-        kinds.CAUSAL_LM: "ElectraForCausalLM",
-        kinds.SEQUENCE_CLASSIFICATION: "ElectraForSequenceClassification",
-        kinds.MULTIPLE_CHOICE: "ElectraForMultipleChoice",
-        kinds.TOKEN_CLASSIFICATION: "ElectraForTokenClassification",
-        kinds.QUESTION_ANSWERING: "ElectraForQuestionAnswering",
+        head_types.ENCODER: "ElectraModel",
+        head_types.REPLACED_TOKENS: "ElectraForPreTraining",
+        head_types.MASKED_LM: "ElectraForMaskedLM",
+        head_types.CAUSAL_LM: "ElectraForCausalLM",
+        head_types.SEQUENCE_CLASSIFICATION: "ElectraForSequenceClassification",
+        head_types.MULTIPLE_CHOICE: "ElectraForMultipleChoice",
+        head_types.TOKEN_CLASSIFICATION: "ElectraForTokenClassification",
+        head_types.QUESTION_ANSWERING: "ElectraForQuestionAnswering",
     },
     bare="electra.",
     encoder=(*LAYERS, ("projection", "embeddings_project")),
@@ -32,7 +32,7 @@ ELECTRA = Names(
         "summary": (("dense", "sequence_summary.summary"),),
         "classifier_dense": (("dense", "classifier.dense"),),
         "classifier": (("", "classifier"),),
-        ("classifier", kinds.SEQUENCE_CLASSIFICATION): (("", "classifier.out_proj"),),
+        ("classifier", head_types.SEQUENCE_CLASSIFICATION): (("", "classifier.out_proj"),),
         "span": (("", "qa_outputs"),),
     },
     copies={"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"},

@@ -40,7 +40,7 @@ def read_options(options: Mapping[str, Any]) -> dict[str, Any]:
     fits = count in (NUM_CHARACTERS - 1, NUM_CHARACTERS)
     check_only(fits, "n_characters", count, f"{NUM_CHARACTERS}")
     fields = {"vocab_size": "n_tokens_vocab", "hidden_dropout_prob": "dropout"}
-    return {ours: options[theirs] for ours, theirs in fields.items() if theirs in options} | {
+    return {path: options[hf_name] for path, hf_name in fields.items() if hf_name in options} | {
         "hidden_size": 2 * lstm["projection_dim"],
         "num_hidden_layers": lstm["n_layers"],
         "cell_size": lstm["dim"],

@@ -14,7 +14,7 @@ from bertjax.interop.config_rows import (
     same,
 )
 from bertjax.interop.names import Names
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 
 _WANTED = {
     **{"attention_bias": False, "mlp_bias": False, "tie_word_embeddings": False},
@@ -59,10 +59,10 @@ def check_head_width(field: str, config: Mapping[str, Any]) -> None:
 
 EUROBERT = Names(
     classes={
-        kinds.ENCODER: "EuroBertModel",
-        kinds.MASKED_LM: "EuroBertForMaskedLM",
-        kinds.SEQUENCE_CLASSIFICATION: "EuroBertForSequenceClassification",
-        kinds.TOKEN_CLASSIFICATION: "EuroBertForTokenClassification",
+        head_types.ENCODER: "EuroBertModel",
+        head_types.MASKED_LM: "EuroBertForMaskedLM",
+        head_types.SEQUENCE_CLASSIFICATION: "EuroBertForSequenceClassification",
+        head_types.TOKEN_CLASSIFICATION: "EuroBertForTokenClassification",
     },
     bare="model.",
     encoder=(

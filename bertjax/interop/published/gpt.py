@@ -17,16 +17,16 @@ from bertjax.interop.config_rows import (
 )
 from bertjax.interop.config_rows import Row as ConfigRow
 from bertjax.interop.names import Names, as_here
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 
 _COMMON = {
-    kinds.ENCODER: "Model",
-    kinds.CAUSAL_LM: "LMHeadModel",
-    kinds.SEQUENCE_CLASSIFICATION: "ForSequenceClassification",
+    head_types.ENCODER: "Model",
+    head_types.CAUSAL_LM: "LMHeadModel",
+    head_types.SEQUENCE_CLASSIFICATION: "ForSequenceClassification",
 }
 _OF_GPT2 = {
-    kinds.TOKEN_CLASSIFICATION: "ForTokenClassification",
-    kinds.QUESTION_ANSWERING: "ForQuestionAnswering",
+    head_types.TOKEN_CLASSIFICATION: "ForTokenClassification",
+    head_types.QUESTION_ANSWERING: "ForQuestionAnswering",
 }
 _INNER = FOUR_TIMES._replace(
     type=int | None, read=lambda field, config: config[field] or 4 * config["n_embd"]
@@ -48,7 +48,7 @@ def _names(
 ) -> Names:
     """The names of one of the two; `token` and `position` are its tables of embeddings."""
     return Names(
-        classes={kind: prefix + ending for kind, ending in classes.items()},
+        classes={head_type: prefix + ending for head_type, ending in classes.items()},
         bare="transformer.",
         encoder=(
             ("embeddings/token", f"{token}.weight"),
@@ -62,8 +62,8 @@ def _names(
             ("final_norm", "ln_f"),
         ),
         parts={
-            ("classifier", kinds.SEQUENCE_CLASSIFICATION): (("", "score"),),
-            ("classifier", kinds.TOKEN_CLASSIFICATION): (("", "classifier"),),
+            ("classifier", head_types.SEQUENCE_CLASSIFICATION): (("", "score"),),
+            ("classifier", head_types.TOKEN_CLASSIFICATION): (("", "classifier"),),
             "span": (("", "qa_outputs"),),
         },
         copies={"lm_head.weight": f"transformer.{token}.weight"},

@@ -16,7 +16,7 @@ from bertjax.interop.config_rows import (
     same,
 )
 from bertjax.interop.names import Names
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 
 _WANTED = {
     "attention_bias": False,
@@ -95,12 +95,12 @@ _LOCAL = Operation(float | None, _local_theta, lambda spec: spec.local_rope_thet
 
 MODERNBERT = Names(
     classes={
-        kinds.ENCODER: "ModernBertModel",
-        kinds.MASKED_LM: "ModernBertForMaskedLM",
-        kinds.SEQUENCE_CLASSIFICATION: "ModernBertForSequenceClassification",
-        kinds.MULTIPLE_CHOICE: "ModernBertForMultipleChoice",
-        kinds.TOKEN_CLASSIFICATION: "ModernBertForTokenClassification",
-        kinds.QUESTION_ANSWERING: "ModernBertForQuestionAnswering",
+        head_types.ENCODER: "ModernBertModel",
+        head_types.MASKED_LM: "ModernBertForMaskedLM",
+        head_types.SEQUENCE_CLASSIFICATION: "ModernBertForSequenceClassification",
+        head_types.MULTIPLE_CHOICE: "ModernBertForMultipleChoice",
+        head_types.TOKEN_CLASSIFICATION: "ModernBertForTokenClassification",
+        head_types.QUESTION_ANSWERING: "ModernBertForQuestionAnswering",
     },
     bare="model.",
     encoder=(

@@ -17,18 +17,18 @@ from bertjax.interop.config_rows import (
 )
 from bertjax.interop.names import Names, planes_by_head
 from bertjax.interop.published.eurobert import check_head_width
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 
 _CLASSES = {
-    kinds.ENCODER: "NeoBERT",
-    kinds.MASKED_LM: "NeoBERTLMHead",
-    kinds.SEQUENCE_CLASSIFICATION: "NeoBERTForSequenceClassification",
+    head_types.ENCODER: "NeoBERT",
+    head_types.MASKED_LM: "NeoBERTLMHead",
+    head_types.SEQUENCE_CLASSIFICATION: "NeoBERTForSequenceClassification",
 }
 _AUTO = {
     "AutoConfig": "NeoBERTConfig",
-    "AutoModel": _CLASSES[kinds.ENCODER],
-    "AutoModelForMaskedLM": _CLASSES[kinds.MASKED_LM],
-    "AutoModelForSequenceClassification": _CLASSES[kinds.SEQUENCE_CLASSIFICATION],
+    "AutoModel": _CLASSES[head_types.ENCODER],
+    "AutoModelForMaskedLM": _CLASSES[head_types.MASKED_LM],
+    "AutoModelForSequenceClassification": _CLASSES[head_types.SEQUENCE_CLASSIFICATION],
 }
 
 

@@ -40,7 +40,7 @@ def names_of(spec: EncoderSpec) -> Names:
 
 
 def array_names(
-    parts: Iterable[str], spec: EncoderSpec, kind: str, num_classes: int
+    parts: Iterable[str], spec: EncoderSpec, head_type: str, num_classes: int
 ) -> list[Entry]:
     """The arrays of parts of a model: see `array_entries`."""
-    return array_entries(names_of(spec), parts, spec, kind, num_classes)
+    return array_entries(names_of(spec), parts, spec, head_type, num_classes)

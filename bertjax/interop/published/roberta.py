@@ -6,16 +6,16 @@ from typing import Any
 from bertjax.interop.config_rows import Operation
 from bertjax.interop.names import Names
 from bertjax.interop.published.bert import CONFIG, LAYERS
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 
 _KINDS = {
-    kinds.ENCODER: "Model",
-    kinds.MASKED_LM: "ForMaskedLM",
-    kinds.CAUSAL_LM: "ForCausalLM",
-    kinds.SEQUENCE_CLASSIFICATION: "ForSequenceClassification",
-    kinds.MULTIPLE_CHOICE: "ForMultipleChoice",
-    kinds.TOKEN_CLASSIFICATION: "ForTokenClassification",
-    kinds.QUESTION_ANSWERING: "ForQuestionAnswering",
+    head_types.ENCODER: "Model",
+    head_types.MASKED_LM: "ForMaskedLM",
+    head_types.CAUSAL_LM: "ForCausalLM",
+    head_types.SEQUENCE_CLASSIFICATION: "ForSequenceClassification",
+    head_types.MULTIPLE_CHOICE: "ForMultipleChoice",
+    head_types.TOKEN_CLASSIFICATION: "ForTokenClassification",
+    head_types.QUESTION_ANSWERING: "ForQuestionAnswering",
 }
 
 
@@ -30,7 +30,7 @@ _LONGEST = Operation(int, _longest, lambda spec: spec.position_rows)
 def _names(class_prefix: str) -> Names:
     """The names of one of the models of this architecture, by the prefix of its classes."""
     return Names(
-        classes={kind: class_prefix + ending for kind, ending in _KINDS.items()},
+        classes={head_type: class_prefix + ending for head_type, ending in _KINDS.items()},
         bare="roberta.",
         encoder=LAYERS,
         parts={
@@ -42,7 +42,7 @@ def _names(class_prefix: str) -> Names:
             ),
             "classifier_dense": (("dense", "classifier.dense"),),
             "classifier": (("", "classifier"),),
-            ("classifier", kinds.SEQUENCE_CLASSIFICATION): (("", "classifier.out_proj"),),
+            ("classifier", head_types.SEQUENCE_CLASSIFICATION): (("", "classifier.out_proj"),),
             "span": (("", "qa_outputs"),),
         },
         copies={

@@ -5,7 +5,7 @@ from typing import Any
 
 from bertjax.interop.config_rows import FOUR_TIMES, ONLY_READ, ConfigRows, Operation
 from bertjax.interop.names import Names
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 
 # A model with `causal` sees padding, too, so that it is not the one that reads left to right here.
 _WANTED = {
@@ -37,11 +37,11 @@ def _no_activation(field: str, config: Mapping[str, Any]) -> None:
 
 XLM = Names(
     classes={
-        kinds.ENCODER: "XLMModel",
-        kinds.MASKED_LM: "XLMWithLMHeadModel",
-        kinds.SEQUENCE_CLASSIFICATION: "XLMForSequenceClassification",
-        kinds.TOKEN_CLASSIFICATION: "XLMForTokenClassification",
-        kinds.QUESTION_ANSWERING: "XLMForQuestionAnsweringSimple",
+        head_types.ENCODER: "XLMModel",
+        head_types.MASKED_LM: "XLMWithLMHeadModel",
+        head_types.SEQUENCE_CLASSIFICATION: "XLMForSequenceClassification",
+        head_types.TOKEN_CLASSIFICATION: "XLMForTokenClassification",
+        head_types.QUESTION_ANSWERING: "XLMForQuestionAnsweringSimple",
     },
     bare="transformer.",
     encoder=(
@@ -59,7 +59,7 @@ XLM = Names(
     parts={
         "masked_lm": (("bias", "pred_layer.proj.bias"),),
         "classifier": (("", "classifier"),),
-        ("classifier", kinds.SEQUENCE_CLASSIFICATION): (("", "sequence_summary.summary"),),
+        ("classifier", head_types.SEQUENCE_CLASSIFICATION): (("", "sequence_summary.summary"),),
         "span": (("", "qa_outputs"),),
     },
     copies={"pred_layer.proj.weight": "transformer.embeddings.weight"},

@@ -5,7 +5,7 @@ from typing import Any
 
 from bertjax.interop.config_rows import ACTIVATION, ONLY_READ, ConfigRows, Operation, check_only
 from bertjax.interop.names import Names, behind_ones, outputs_first
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 
 # In transformers, a model that reads left to right ("uni") takes no batch with padding.
 _WANTED = {
@@ -27,12 +27,12 @@ def _check_width(field: str, config: Mapping[str, Any]) -> None:
 
 XLNET = Names(
     classes={
-        kinds.ENCODER: "XLNetModel",
-        kinds.PERMUTATION_LM: "XLNetLMHeadModel",
-        kinds.SEQUENCE_CLASSIFICATION: "XLNetForSequenceClassification",
-        kinds.MULTIPLE_CHOICE: "XLNetForMultipleChoice",
-        kinds.TOKEN_CLASSIFICATION: "XLNetForTokenClassification",
-        kinds.QUESTION_ANSWERING: "XLNetForQuestionAnsweringSimple",
+        head_types.ENCODER: "XLNetModel",
+        head_types.PERMUTATION_LM: "XLNetLMHeadModel",
+        head_types.SEQUENCE_CLASSIFICATION: "XLNetForSequenceClassification",
+        head_types.MULTIPLE_CHOICE: "XLNetForMultipleChoice",
+        head_types.TOKEN_CLASSIFICATION: "XLNetForTokenClassification",
+        head_types.QUESTION_ANSWERING: "XLNetForQuestionAnsweringSimple",
     },
     bare="transformer.",
     encoder=(
@@ -56,7 +56,10 @@ XLNET = Names(
         "masked_lm": (("bias", "lm_loss.bias"),),
         "pooler": (("dense", "sequence_summary.summary"),),
         "classifier": (("", "classifier"),),
-        **{("classifier", kind): (("", "logits_proj"),) for kind in kinds.OF_WHOLE_TEXTS},
+        **{
+            ("classifier", head_type): (("", "logits_proj"),)
+            for head_type in head_types.OF_WHOLE_TEXTS
+        },
         "span": (("", "qa_outputs"),),
     },
     copies={"lm_loss.weight": "transformer.word_embedding.weight"},

@@ -15,8 +15,8 @@ from bertjax.lab.studies.study import PLAN
 from bertjax.lab.studies.table import in_cells, notes
 from bertjax.runs.health import RunHealth, health_of_run
 from bertjax.runs.run_folder import is_of_tasks, read_config
-from bertjax.training.journal import METRICS_FILE, read_metrics
-from bertjax.training.verdict import HEALTHY, Verdict
+from bertjax.training.health import HEALTHY, HealthStatus
+from bertjax.training.metrics_log import METRICS_FILE, read_metrics
 
 _TABLE = record(title=str, columns=list, rows=list, verdicts=dict)
 _READ = (
@@ -94,10 +94,10 @@ class _Run:
             self.health = health_of_run(folder)
 
     def sections(self, *, alone: bool) -> Iterator[Section]:
-        """Yields all but the curves; the first has the verdict; alone, headings lack its name."""
+        """Yields all but the curves; the first has the health; alone, headings lack its name."""
         said = []
         if self.health:
-            said.append(_note(self.health.verdict(self.lines[0].rows)))
+            said.append(_note(self.health.status(self.lines[0].rows)))
         pictures = results.pictures(self.folder) if alone else ()
         title = self.name if not alone else "Verdict" if self.health else "The run"
         yield Section(title, [*said, results.of_config(self._config), *pictures])
@@ -106,10 +106,10 @@ class _Run:
             yield Section(title if alone else f"{self.name}: {title}", content)
 
 
-def _note(verdict: Verdict) -> Html:
-    """A verdict, with a mark that is green if it is healthy, and red if it is bad."""
-    mark = "note good" if verdict.kind == HEALTHY else "note bad" if verdict.is_bad else "note"
-    return element("p", str(verdict), class_=mark)
+def _note(status: HealthStatus) -> Html:
+    """The health of a run, with a mark that is green if it is healthy, and red if it is bad."""
+    mark = "note good" if status.name == HEALTHY else "note bad" if status.is_bad else "note"
+    return element("p", str(status), class_=mark)
 
 
 # ------------------------------------------------------------------------------- studies
@@ -126,7 +126,7 @@ def _study(folder: Path, over: str) -> Iterator[Section]:
         if not path.exists():
             yield Section(plan.name.removesuffix(PLAN), [element("p", "It has no table yet.")])
             continue
-        found = read_json(path, _TABLE, cure="remove it, and the same command makes it again")
+        found = read_json(path, _TABLE, hint="remove it, and the same command makes it again")
         names, *rows = in_cells(found)
         below = [element("p", line) for line in notes(found)]
         yield Section(found["title"], [table(path.name, names, rows), *below])

@@ -11,8 +11,8 @@ from bertjax.base.errors import InputError
 from bertjax.base.figures import Curve, Level
 from bertjax.lab.pages.chart import Band, Chart, Mark
 from bertjax.runs.health import RunHealth
-from bertjax.training.journal import METRICS_FILE
-from bertjax.training.verdict import HELDOUT, TRAIN, in_language
+from bertjax.training.health import HELDOUT, TRAIN, in_language
+from bertjax.training.metrics_log import METRICS_FILE
 
 Rows = Sequence[Mapping[str, Any]]
 Place = Callable[[float], float]  # of a step on the horizontal axis
@@ -43,7 +43,7 @@ def charts(
     """A chart for each metric; of several runs, one for each metric and split.
 
     A chart that looks like an earlier one is left out, as that of a loss with a single part. The
-    headline of `health`, that of a single run, comes first.
+    main metric of `health`, that of a single run, comes first.
 
     Args:
       over: "steps", "minutes" or "tokens". The minutes are those of the updates, without
@@ -78,7 +78,7 @@ def _all_charts(lines: Sequence[Lines], health: RunHealth | None, over: str) -> 
     on = [(each, _axis(each, over)) for each in lines]
     marks = _phases(health, on[0][1]) if health else ()
     languages = list(health.health.languages) if health and len(lines) == 1 else []
-    first = (health.health.objective.headline, *_FIRST) if health else _FIRST
+    first = (health.health.objective.main_metric, *_FIRST) if health else _FIRST
     names = _names(lines, first)
     apart = {in_language(language, name) for language in languages for name in names}
     for name in (name for name in names if name not in apart):
@@ -133,7 +133,7 @@ def _chart(
 
 
 def _levels(health: RunHealth, lines: Lines, place: Place) -> Iterator[Level]:
-    """Yields the headline of a guess without context; and, from the best one on, of divergence."""
+    """Yields the baseline of the main metric; and, from the best one on, that of divergence."""
     if (baseline := health.health.unigram_baseline) is not None:
         yield Level("unigram baseline", baseline)
     if border := health.health.diverging_above(lines.rows):
@@ -149,16 +149,16 @@ def _bands(health: RunHealth) -> Iterator[Band]:
 def _by_language(
     lines: Lines, place: Place, health: RunHealth, marks: Sequence[Mark]
 ) -> Iterator[Chart]:
-    """Yields the held-out headline of each language, with its baseline."""
-    headline = health.health.objective.headline
+    """Yields the held-out main metric of each language, with its baseline."""
+    main_metric = health.health.objective.main_metric
     curves, levels = [], []
     for language, baseline in health.health.languages.items():
-        name = in_language(language, headline)
+        name = in_language(language, main_metric)
         points = [(place(row["step"]), row[name]) for row in lines.rows if name in row]
         if points:
             curves.append(Curve.of(language, points))
             levels.append(Level(f"baseline of {language}", baseline))
-    yield from _chart(f"{headline} by language, held-out", curves, marks, levels)
+    yield from _chart(f"{main_metric} by language, held-out", curves, marks, levels)
 
 
 def _phases(health: RunHealth, place: Place) -> list[Mark]:

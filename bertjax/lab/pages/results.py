@@ -19,7 +19,7 @@ from bertjax.runs.run_folder import (
     read_trial,
 )
 
-_CURE = "remove it, and the command that wrote it makes it again"
+_HINT = "remove it, and the command that wrote it makes it again"
 _EVALUATIONS = (EVALUATION_FILE, MASKED_TEXT_FILE, GRAMMAR_FILE)
 _DIGESTS = (PREDICTIONS_FOLDER, "data", "resampled", "identity")  # keys with nothing for people
 _LINES, _LONGEST = 20, 400  # of predictions that are shown; the characters of a text
@@ -37,7 +37,7 @@ def evaluations(folder: Path) -> Iterator[Section]:
     """Yields what other programs have found of a run of pre-training."""
     for name in _EVALUATIONS:
         if (folder / name).exists():
-            yield Section(name, _shown(name, read_json(folder / name, cure=_CURE)))
+            yield Section(name, _shown(name, read_json(folder / name, hint=_HINT)))
 
 
 def of_each(run: Path, kind: str) -> dict[str, Path]:
@@ -52,7 +52,7 @@ def of_each(run: Path, kind: str) -> dict[str, Path]:
 def results(folder: Path) -> Iterator[Section]:
     """Yields the scores of a run of fine-tuning, its trials, and the first of its predictions."""
     if (folder / RESULTS_FILE).exists():
-        found = read_json(folder / RESULTS_FILE, cure=_CURE)
+        found = read_json(folder / RESULTS_FILE, hint=_HINT)
         if all(isinstance(each, Mapping) for each in found.values()):  # of choices of layers
             for choice, each in found.items():
                 yield Section(f"Scores of {choice}", _shown(RESULTS_FILE, each))

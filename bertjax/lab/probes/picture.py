@@ -1,4 +1,4 @@
-"""Pictures of probes: predicted trees beside the gold ones."""
+"""Pictures of probes: predicted trees next to the gold ones."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path

@@ -16,8 +16,8 @@ from bertjax.inference.features.compute import Extractor
 from bertjax.inference.features.texts import EncodedText
 from bertjax.interop.pretrained import Pretrained
 from bertjax.lab.probes.trees import Tree
-from bertjax.models.encoders import kinds
-from bertjax.models.heads.architectures import text_inputs
+from bertjax.models.encoders import head_types
+from bertjax.models.heads.head_specs import text_inputs
 from bertjax.training.model import Model
 
 _AT_ONCE = 256  # sentences
@@ -68,12 +68,12 @@ def _text(tree: Tree) -> str:
     return " ".join("".join(word.split()) for word in tree.words)
 
 
-def with_fresh_layers(given: Pretrained, seed: int) -> Pretrained:
+def with_random_layers(given: Pretrained, seed: int) -> Pretrained:
     """The model with random weights in all layers, and its own embeddings."""
     inputs = text_inputs(given.spec, B=1, S=8)
-    init = jax.jit(Model.of(given.model(kinds.ENCODER), inputs).init)
-    fresh = init(jax.random.key(seed))
-    params = jax.device_get(nn.meta.unbox(fresh))
+    init = jax.jit(Model.of(given.model(head_types.ENCODER), inputs).init)
+    initial = init(jax.random.key(seed))
+    params = jax.device_get(nn.meta.unbox(initial))
     encoder = given.spec.encoder
     own = {
         name: part for name, part in given.params[encoder].items() if name.startswith("embeddings")

@@ -14,8 +14,8 @@ from bertjax.lab.studies.scaling_law import Law, Run, best_size, fit, resampled
 from bertjax.runs.recipe import Recipe
 from bertjax.runs.run_folder import MASKED_TEXT_FILE, read_config
 from bertjax.text.tokenizer import Tokenizer
-from bertjax.training.journal import read_metrics
-from bertjax.training.verdict import TRAIN
+from bertjax.training.health import TRAIN
+from bertjax.training.metrics_log import read_metrics
 
 _SAME = 0.1  # budgets that differ by less than this share are one
 RESAMPLED = 100
@@ -41,7 +41,7 @@ def read_run(folder: Path) -> Run:
     evaluate = f"run launch/evaluate.py --model={folder} --same_text"
     if not path.exists():
         raise InputError(f"{folder}: its loss is not known: {evaluate}")
-    found = read_json(path, cure=evaluate)
+    found = read_json(path, hint=evaluate)
     lines = [line for line in read_metrics(folder) if line["split"] == TRAIN]
     last = next((line for line in lines if line["step"] == found["step"]), {})
     if not lines or lines[-1] is not last or "flops" not in last:

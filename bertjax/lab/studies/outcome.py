@@ -24,7 +24,7 @@ from bertjax.runs.run_folder import (
 )
 from bertjax.training.checkpoint import saved_steps
 
-_CURE = "remove it, and the same command makes it again"
+_HINT = "remove it, and the same command makes it again"
 
 
 class NoFigure(InputError):
@@ -71,7 +71,7 @@ def is_done(stage: Stage, study: Path) -> bool:
         return last_step(folder) == read_config(folder)["total_steps"]
     if stage.program in _FILES:
         path = folder / _FILES[stage.program]
-        return path.exists() and read_json(path, cure=_CURE).get("step") == last_step(folder)
+        return path.exists() and read_json(path, hint=_HINT).get("step") == last_step(folder)
     return (folder / RESULTS_FILE).exists()
 
 
@@ -107,7 +107,7 @@ def read_figure(stage: Stage, name: str, study: Path) -> Figure:
     """
     folder, keys = folder_of(stage, study), name.split("/")
     path = folder / _FILES.get(stage.program, RESULTS_FILE)
-    found: Any = read_json(path, cure=_CURE)
+    found: Any = read_json(path, hint=_HINT)
     try:
         if stage.program in _FILES:
             return Figure((_inside(found, keys),))

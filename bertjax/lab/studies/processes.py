@@ -138,7 +138,7 @@ def seconds_of(folder: Path) -> Mapping[str, float]:
     if not path.exists():
         return {}
     return read_json(
-        path, dict[str, float], cure="remove it: only the times of the stages are lost"
+        path, dict[str, float], hint="remove it: only the times of the stages are lost"
     )
 
 

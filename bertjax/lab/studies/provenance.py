@@ -17,7 +17,7 @@ from bertjax.lab.studies.outcome import files_of
 from bertjax.lab.studies.study import GRAMMAR, MASKED_TEXT, Stage, folder_of
 from bertjax.runs.fine_tuning.data import digest
 from bertjax.runs.fine_tuning.recipe import TaskRecipe
-from bertjax.runs.read import flat, marked, plain_config
+from bertjax.runs.read import config_dict_of, flat, marked
 from bertjax.runs.recipe import Recipe
 from bertjax.runs.run_folder import checkpoints_folder, config_difference
 from bertjax.tasks.task import Task
@@ -31,7 +31,7 @@ _FREE = marked(Recipe, FREE) | marked(TaskRecipe, FREE)
 
 def made_from(stage: Stage, given: Given) -> dict[str, Any]:
     """What a stage is made from: its config, and hashes of its text, data and earlier stages."""
-    config = plain_config(given.config(stage))
+    config = config_dict_of(given.config(stage))
     hashes = {f"the results of {each.name}": _hash_of(_left(each, given)) for each in stage.start}
     if stage.program == "pretrain":
         recipe = Recipe.from_config(config)
@@ -62,7 +62,7 @@ def is_remembered(stage: Stage, study: Path) -> bool:
 def changes(stage: Stage, given: Given) -> Iterator[str]:
     """Describes each change in what a finished stage was made from, or in what it has written."""
     kind = record(config=dict, hashes=dict[str, str], left=dict[str, str])
-    known = read_json(_path(stage, given.folder), kind, cure="remove it")
+    known = read_json(_path(stage, given.folder), kind, hint="remove it")
     now, left = made_from(stage, given), _left(stage, given)
     # What a config leaves to the run stays as the run has chosen it.
     chosen = (key for key, value in flat(now["config"]).items() if value == AUTO)

@@ -1,4 +1,4 @@
-"""A study as data: the rows and columns of a table, the runs behind them, and published figures."""
+"""A study as data: the rows and columns of a table, the runs after them, and published figures."""
 
 import dataclasses
 import math

@@ -7,7 +7,7 @@ from typing import Any
 from bertjax.lab.studies.differences import is_clear, standard_error
 from bertjax.lab.studies.outcome import Figure, NoFigure, is_done, joined, read_figure
 from bertjax.lab.studies.study import Column, Row, Study, folder_of
-from bertjax.runs.health import verdict_of_run
+from bertjax.runs.health import health_status_of_run
 
 _EQUAL = "≈"
 _NOTHING = "-"
@@ -39,13 +39,13 @@ def content(study: Study, folder: Path) -> dict[str, Any]:
 
 
 def _verdicts(study: Study, folder: Path) -> dict[str, str]:
-    """The verdict of `bertjax.runs.health` on each pre-training that is not healthy."""
-    verdicts = {
-        stage.name: verdict_of_run(folder_of(stage, folder))
+    """The health (`bertjax.runs.health`) of each pre-training that is not healthy."""
+    statuses = {
+        stage.name: health_status_of_run(folder_of(stage, folder))
         for stage in study.stages()
         if stage.program == "pretrain" and is_done(stage, folder)
     }
-    return {name: str(verdict) for name, verdict in verdicts.items() if verdict.is_bad}
+    return {name: str(status) for name, status in statuses.items() if status.is_bad}
 
 
 def _figure(row: Row, column: Column, folder: Path) -> Figure | None:
@@ -94,7 +94,7 @@ def in_cells(table: Mapping[str, Any]) -> list[list[str]]:
 
 
 def notes(table: Mapping[str, Any]) -> list[str]:
-    """The lines below a table of `content`: its legend, and each verdict that is bad."""
+    """The lines below a table of `content`: its legend, and what is bad of the health of its runs."""
     bad = [f"{name} is not healthy: {says}" for name, says in table["verdicts"].items()]
     return [_legend(table), *bad]
 

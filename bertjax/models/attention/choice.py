@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from bertjax.base import axes
 from bertjax.base.extras import install
-from bertjax.models.attention.contract import Pattern
+from bertjax.models.attention.contract import AttentionPattern
 from bertjax.models.attention.library_kernels import (
     TOKENS_OF_DOCUMENT,
     cudnn_packed,
@@ -45,7 +45,7 @@ class Call(NamedTuple):
     length: int  # S; not an int in a program that is exported for any length
     width: int  # H
     dtype: jax.typing.DTypeLike
-    pattern: Pattern = Pattern()
+    pattern: AttentionPattern = AttentionPattern()
     rate: float = 0.0  # the probability of dropping an attention probability in training
     dropping: bool = True  # whether this call drops
     mask_of_keys: bool = True  # whether `Mask.keys` is [B, S]
@@ -136,5 +136,5 @@ def _on_gpu(device: Device, call: Call, rest: Way) -> Way:
         why = f"FlashAttention is not installed for this GPU: {install('cuda')}"
     if rest.name == BLOCKS:
         return rest._replace(why=why)
-    packed = device.cudnn_packed and call.pattern == Pattern()
+    packed = device.cudnn_packed and call.pattern == AttentionPattern()
     return Way(CUDNN if packed else FUSED, why)

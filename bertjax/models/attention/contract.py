@@ -4,9 +4,9 @@
   key      [B, T, K, H], where K divides N: head n of the queries reads head n // (N / K)
   value    [B, T, K, H]
   mask     `Mask`: arrays that say what a query sees
-  pattern  `Pattern`: what a query sees by position alone; it is known when a program is compiled
-  bias     [B or 1, N or 1, S, T], added to the scores query key^T / sqrt(H); or None
-  drop     `Drop`: which attention probabilities are dropped; None: none
+  pattern  `AttentionPattern`: what a query sees by position alone; it is known when a program is
+  compiled bias     [B or 1, N or 1, S, T], added to the scores query key^T / sqrt(H); or None
+  drop     `DropoutSpec`: which attention probabilities are dropped; None: none
 
 The result is [B, S, N, H]. In self-attention query, key and value may be one array, qkv
 [B, S, 3, N, H], as one product makes it, and padding is a query, too. The output of padding, and of
@@ -37,7 +37,7 @@ class Mask(NamedTuple):
     query_segment_ids: jax.Array | None = None
 
 
-class Pattern(NamedTuple):
+class AttentionPattern(NamedTuple):
     """The rule that says by position which keys a query sees.
 
     The last query stands at the position of the last key.
@@ -55,7 +55,7 @@ class Pattern(NamedTuple):
     jax.tree_util.register_dataclass, data_fields=["seed"], meta_fields=["rate", "bits"]
 )
 @dataclasses.dataclass(frozen=True)
-class Drop:
+class DropoutSpec:
     """The choice of the attention probabilities that are dropped.
 
     Attributes:
@@ -69,7 +69,7 @@ class Drop:
     bits: int = 32
 
 
-def visible(mask: Mask, pattern: Pattern, queries: int) -> jax.Array:
+def visible(mask: Mask, pattern: AttentionPattern, queries: int) -> jax.Array:
     """Bool, broadcastable to [B, N, S, T]: True where a query (third axis) sees a key (fourth)."""
     seen = mask.keys.astype(bool)
     if seen.ndim == 2:

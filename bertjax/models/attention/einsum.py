@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from bertjax.models.attention.contract import Drop, Mask, Pattern, visible
+from bertjax.models.attention.contract import AttentionPattern, DropoutSpec, Mask, visible
 from bertjax.models.layers.dropout import keep_mask
 
 # Makes query / sqrt(H), key and value from the given array or arrays, with the heads first.
@@ -23,10 +23,10 @@ def einsum_attention(
     key: jax.Array,
     value: jax.Array,
     mask: Mask,
-    pattern: Pattern,
+    pattern: AttentionPattern,
     *,
     bias: jax.Array | None = None,
-    drop: Drop | None = None,
+    drop: DropoutSpec | None = None,
 ) -> jax.Array:
     seen = visible(mask, pattern, query.shape[1])
     return _attend(_APART, (query, key, value), bias, seen, drop)
@@ -35,9 +35,9 @@ def einsum_attention(
 def einsum_self_attention(
     qkv: jax.Array,
     mask: Mask,
-    pattern: Pattern,
+    pattern: AttentionPattern,
     *,
-    drop: Drop | None = None,
+    drop: DropoutSpec | None = None,
 ) -> jax.Array:
     return _attend(_JOINED, qkv, None, visible(mask, pattern, qkv.shape[1]), drop)
 
@@ -56,7 +56,7 @@ def _attend(
     given: Any,
     bias: jax.Array | None,
     seen: jax.Array,
-    drop: Drop | None,
+    drop: DropoutSpec | None,
 ) -> jax.Array:
     return _forward(form, given, bias, seen, drop)[0]
 
@@ -66,15 +66,15 @@ def _forward(
     given: Any,
     bias: jax.Array | None,
     seen: jax.Array,
-    drop: Drop | None,
-) -> tuple[jax.Array, tuple[Any, jax.Array | None, Drop | None, Residuals]]:
+    drop: DropoutSpec | None,
+) -> tuple[jax.Array, tuple[Any, jax.Array | None, DropoutSpec | None, Residuals]]:
     context, residuals = forward(form.parts, given, seen, drop, bias)
     return swap(context), (given, bias, drop, residuals)
 
 
 def _backward(
     form: _Form,
-    residuals: tuple[Any, jax.Array | None, Drop | None, Residuals],
+    residuals: tuple[Any, jax.Array | None, DropoutSpec | None, Residuals],
     gradient: jax.Array,
 ) -> tuple[Any, jax.Array | None, None, None]:
     given, bias, drop, of_forward = residuals
@@ -147,7 +147,7 @@ def forward(
     parts_of: Parts,
     given: Any,
     mask: jax.Array,
-    drop: Drop | None,
+    drop: DropoutSpec | None,
     bias: jax.Array | None = None,
 ) -> tuple[jax.Array, Residuals]:
     """softmax(query key^T + bias), with dropout, times value: [..., S, H], and the residuals.
@@ -187,7 +187,7 @@ def backward(
     value: jax.Array,
     residuals: Residuals,
     gradient: jax.Array,
-    drop: Drop | None,
+    drop: DropoutSpec | None,
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """The gradients of query, key and value, and of the scores [..., S, T]."""
     signed, total, context, sees = residuals
@@ -231,12 +231,12 @@ def _exponentials_by_two_products(
     return jnp.exp(_scores(parts_of, given, mask, bias) - highest)
 
 
-def _kept(drop: Drop | None) -> float:
+def _kept(drop: DropoutSpec | None) -> float:
     """The probability of keeping an attention probability."""
     return 1 - drop.rate if drop else 1
 
 
-def _dropped(signed: jax.Array, drop: Drop | None) -> jax.Array:
+def _dropped(signed: jax.Array, drop: DropoutSpec | None) -> jax.Array:
     """The weights, 0 where dropout removes them; the others are not scaled."""
     return jnp.maximum(signed, 0) if drop else signed
 

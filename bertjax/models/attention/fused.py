@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from bertjax.models.attention.contract import Drop, Mask, Pattern, visible
+from bertjax.models.attention.contract import AttentionPattern, DropoutSpec, Mask, visible
 from bertjax.models.layers.platform import platform
 
 
@@ -12,10 +12,10 @@ def fused_attention(
     key: jax.Array,
     value: jax.Array,
     mask: Mask,
-    pattern: Pattern,
+    pattern: AttentionPattern,
     *,
     bias: jax.Array | None = None,
-    drop: Drop | None = None,
+    drop: DropoutSpec | None = None,
 ) -> jax.Array:
     """See `bertjax.models.attention.contract`; it cannot drop probabilities."""
     del drop
@@ -30,9 +30,9 @@ def fused_attention(
 def fused_self_attention(
     qkv: jax.Array,
     mask: Mask,
-    pattern: Pattern,
+    pattern: AttentionPattern,
     *,
-    drop: Drop | None = None,
+    drop: DropoutSpec | None = None,
 ) -> jax.Array:
     query, key, value = (qkv[:, :, i] for i in range(3))
     return fused_attention(query, key, value, mask, pattern, drop=drop)

@@ -27,7 +27,7 @@ from jax.experimental import pallas as pl
 from jax.sharding import PartitionSpec
 
 from bertjax.base import axes
-from bertjax.models.attention.contract import Drop, Mask, Pattern
+from bertjax.models.attention.contract import AttentionPattern, DropoutSpec, Mask
 from bertjax.models.attention.remat import KERNEL_RESULTS
 from bertjax.models.layers.dropout import mix, row_bits
 from bertjax.models.layers.mesh_axes import mesh_axes
@@ -67,7 +67,7 @@ class _Form(NamedTuple):
 
     length: int  # S
     scale: float  # 1 / sqrt(H)
-    pattern: Pattern
+    pattern: AttentionPattern
     rate: float  # 0: nothing is dropped
     bits: int
     interpret: bool  # JAX executes the kernels' operations, on any platform
@@ -94,9 +94,9 @@ def gpu_self_attention(
     key: jax.Array,
     value: jax.Array,
     mask: Mask,
-    pattern: Pattern,
+    pattern: AttentionPattern,
     *,
-    drop: Drop | None = None,
+    drop: DropoutSpec | None = None,
     interpret: bool = False,
 ) -> jax.Array:
     """`bertjax.models.attention.contract`, for shapes that `serves` takes, and a mask of keys.

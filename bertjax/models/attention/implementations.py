@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from bertjax.models.attention.choice import BLOCKS, CUDNN, EINSUM, FLASH, FUSED, KERNEL
-from bertjax.models.attention.contract import Drop, Mask, Pattern
+from bertjax.models.attention.contract import AttentionPattern, DropoutSpec, Mask
 from bertjax.models.attention.einsum import einsum_attention, einsum_self_attention
 from bertjax.models.attention.fused import fused_attention, fused_self_attention
 from bertjax.models.attention.library_kernels import cudnn_self_attention, flash_self_attention
@@ -40,29 +40,29 @@ def attention(
     bias: jax.Array | None = None,
     causal: bool = False,
     window: int | None = None,
-    drop: Drop | None = None,
+    drop: DropoutSpec | None = None,
     implementation: str = EINSUM,
 ) -> jax.Array:
     """`bertjax.models.attention.contract`, by einsum or "fused"; `mask` is `Mask.keys`."""
     seen = Mask(mask, segment_ids, query_segment_ids)
     attend = fused_attention if implementation == FUSED else einsum_attention
-    return attend(query, key, value, seen, Pattern(causal, window), bias=bias, drop=drop)
+    return attend(query, key, value, seen, AttentionPattern(causal, window), bias=bias, drop=drop)
 
 
 def self_attention(
     qkv: Qkv,
     mask: Mask,
-    pattern: Pattern,
+    pattern: AttentionPattern,
     rotation: Rotation | None = None,
     *,
-    drop: Drop | None = None,
+    drop: DropoutSpec | None = None,
     way: str,
     remat: bool = False,
 ) -> jax.Array:
     """Attention of the tokens of a sequence to each other: [B, S, N, H].
 
     Args:
-      qkv: a tuple where `is_apart` is true.
+      qkv: a tuple where `is_split` is true.
       rotation: if given, it turns queries and keys, which marks positions.
       way: the name of a `bertjax.models.attention.choice.Way`.
       remat: whether the backward pass computes the scores again. Kernels always do.
@@ -90,7 +90,7 @@ def self_attention(
     return attend(qkv, mask, rotation)
 
 
-def is_apart(way: str) -> bool:
+def is_split(way: str) -> bool:
     """Whether query, key and value stay apart: a GPU would join them and cut them out again."""
     return platform() == "gpu" and way != BLOCKS
 

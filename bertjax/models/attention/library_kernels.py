@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
 from bertjax.base import axes
-from bertjax.models.attention.contract import Drop, Mask, Pattern
+from bertjax.models.attention.contract import AttentionPattern, DropoutSpec, Mask
 from bertjax.models.layers.mesh_axes import mesh_axes
 
 # Packed documents may have so many tokens in the mean, or more: the kernels need a bound of their
@@ -42,7 +42,7 @@ def flash_attention() -> FlashAttention | None:
     """The library if it is installed and can be loaded."""
     try:
         library = importlib.import_module("dew_flash_attn")
-        architectures, attend = library.ARCHITECTURES, library.flash_mha_varlen
+        architectures, attend = library.HEAD_SPECS, library.flash_mha_varlen
     except ModuleNotFoundError:
         return None
     except Exception as error:  # it loads shared libraries, which fail in many ways
@@ -74,9 +74,9 @@ def flash_self_attention(
     key: jax.Array,
     value: jax.Array,
     mask: Mask,
-    pattern: Pattern,
+    pattern: AttentionPattern,
     *,
-    drop: Drop | None = None,
+    drop: DropoutSpec | None = None,
 ) -> jax.Array:
     """See `bertjax.models.attention.contract`; without dropout, and `Mask.keys` is [B, S]."""
     assert drop is None
@@ -108,13 +108,13 @@ def cudnn_self_attention(
     key: jax.Array,
     value: jax.Array,
     mask: Mask,
-    pattern: Pattern,
+    pattern: AttentionPattern,
     *,
-    drop: Drop | None = None,
+    drop: DropoutSpec | None = None,
 ) -> jax.Array:
     """See `bertjax.models.attention.contract`; without dropout, and `Mask.keys` is [B, S]."""
     assert drop is None
-    assert pattern == Pattern()
+    assert pattern == AttentionPattern()
     cudnn = cudnn_packed()
 
     def attend(query: jax.Array, key: jax.Array, value: jax.Array, mask: Mask) -> jax.Array:

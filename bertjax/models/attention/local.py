@@ -5,7 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from bertjax.models.attention.contract import Drop, Mask, Pattern
+from bertjax.models.attention.contract import AttentionPattern, DropoutSpec, Mask
 from bertjax.models.attention.einsum import Residuals, backward, forward, heads_first, swap
 
 
@@ -17,9 +17,9 @@ def block_length(window: int) -> int:
 def local_self_attention(
     qkv: jax.Array,
     mask: Mask,
-    pattern: Pattern,
+    pattern: AttentionPattern,
     *,
-    drop: Drop | None = None,
+    drop: DropoutSpec | None = None,
 ) -> jax.Array:
     """`bertjax.models.attention.contract`, with a window w and a mask of keys.
 
@@ -31,13 +31,13 @@ def local_self_attention(
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
-def _attend(qkv: jax.Array, mask: jax.Array, drop: Drop | None, window: int) -> jax.Array:
+def _attend(qkv: jax.Array, mask: jax.Array, drop: DropoutSpec | None, window: int) -> jax.Array:
     return _forward(qkv, mask, drop, window)[0]
 
 
 def _forward(
-    qkv: jax.Array, mask: jax.Array, drop: Drop | None, window: int
-) -> tuple[jax.Array, tuple[jax.Array, Drop | None, Residuals]]:
+    qkv: jax.Array, mask: jax.Array, drop: DropoutSpec | None, window: int
+) -> tuple[jax.Array, tuple[jax.Array, DropoutSpec | None, Residuals]]:
     context, residuals = forward(tuple, _blocks(qkv, window), mask[:, None], drop)
     batch, length, _, heads, width = qkv.shape
     context = context.reshape(batch, heads, -1, width)[:, :, :length]
@@ -45,7 +45,7 @@ def _forward(
 
 
 def _backward(
-    window: int, residuals: tuple[jax.Array, Drop | None, Residuals], gradient: jax.Array
+    window: int, residuals: tuple[jax.Array, DropoutSpec | None, Residuals], gradient: jax.Array
 ) -> tuple[jax.Array, None, None]:
     qkv, drop, of_forward = residuals
     blocks, gradient_of_blocks = jax.vjp(functools.partial(_blocks, window=window), qkv)
@@ -77,7 +77,7 @@ def _around(x: jax.Array, window: int) -> jax.Array:
     return jnp.concatenate([shifted[..., :-1, :, :], shifted[..., 1:, :, :]], -2)
 
 
-def _visible(mask: Mask, pattern: Pattern, window: int) -> jax.Array:
+def _visible(mask: Mask, pattern: AttentionPattern, window: int) -> jax.Array:
     """Bool [B, k, s or 1, t]: True where query s of a block sees key t around it."""
     block = block_length(window)
 

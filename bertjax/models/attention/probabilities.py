@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from bertjax.models.attention.contract import Mask, Pattern, visible
+from bertjax.models.attention.contract import AttentionPattern, Mask, visible
 from bertjax.models.layers.rotary import Rotation, rotated
 
 # The collection that gets the probabilities of every layer, where a model is applied with it
@@ -12,7 +12,7 @@ ATTENTION = "intermediates"
 
 
 def probabilities(
-    qkv: jax.Array, mask: Mask, pattern: Pattern, rotation: Rotation | None = None
+    qkv: jax.Array, mask: Mask, pattern: AttentionPattern, rotation: Rotation | None = None
 ) -> jax.Array:
     """softmax(query key^T / sqrt(H)), undropped: qkv [B, S, 3, N, H] -> float32 [B, N, S, S]."""
     qkv = qkv if rotation is None else rotated(qkv, rotation)

@@ -8,11 +8,11 @@ from flax import linen as nn
 
 from bertjax.base import axes
 from bertjax.models.attention.choice import EINSUM, KERNEL, Call, taken
-from bertjax.models.attention.contract import Drop, Mask, Pattern
+from bertjax.models.attention.contract import AttentionPattern, DropoutSpec, Mask
 from bertjax.models.attention.implementations import (
     Qkv,
     attention,
-    is_apart,
+    is_split,
     joined,
     self_attention,
 )
@@ -31,7 +31,7 @@ class SelfAttention(nn.Module):
 
     heads: int  # N
     head_width: int  # H
-    pattern: Pattern
+    pattern: AttentionPattern
     implementation: str  # one of `choice.NAMES`
     rate: float
     qkv_init: nn.initializers.Initializer
@@ -60,7 +60,7 @@ class SelfAttention(nn.Module):
             mask_of_keys=mask.keys.ndim == 2,
         )
         way = taken(EINSUM if cached else self.implementation, call).name
-        apart = is_apart(way)
+        split = is_split(way)
         dense = partial(
             Dense,
             precision=self.precision,
@@ -70,14 +70,14 @@ class SelfAttention(nn.Module):
         )
         qkv: Qkv
         if self.key_value_heads in (0, self.heads):
-            qkv = dense(embed, {axes.QKV: 3} | heads, self.qkv_init, apart=apart, name="qkv")(x)
+            qkv = dense(embed, {axes.QKV: 3} | heads, self.qkv_init, split=split, name="qkv")(x)
         else:
             shared = {axes.QKV: 2, axes.KV_HEADS: self.key_value_heads}
             shared[axes.HEAD_WIDTH] = self.head_width
             query = dense(embed, heads, self.qkv_init, name="query")(x)
-            others = dense(embed, shared, self.qkv_init, apart=apart, name="key_value")(x)
-            qkv = (query, *others) if apart else joined((query, others[:, :, 0], others[:, :, 1]))
-        if not apart:
+            others = dense(embed, shared, self.qkv_init, split=split, name="key_value")(x)
+            qkv = (query, *others) if split else joined((query, others[:, :, 0], others[:, :, 1]))
+        if not split:
             qkv = nn.with_logical_constraint(  # [B, S, 3, N, H]
                 qkv, (axes.BATCH, axes.LENGTH, None, axes.ACTIVATION_HEADS, None)
             )
@@ -87,7 +87,9 @@ class SelfAttention(nn.Module):
         if cached:
             context = self._go_on(joined(qkv), mask.keys, rotation)
         else:
-            drop = Drop(dropout_seed(self), self.rate, self.dropout_bits) if dropping else None
+            drop = (
+                DropoutSpec(dropout_seed(self), self.rate, self.dropout_bits) if dropping else None
+            )
             context = self_attention(  # [B, S, N, H]
                 qkv, mask, self.pattern, rotation, drop=drop, way=way, remat=self.remat
             )

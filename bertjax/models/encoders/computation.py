@@ -155,7 +155,7 @@ def determined(spec: EncoderSpec) -> dict[str, Any]:
     return sizes | {"encoder": spec.encoder}
 
 
-def plain(spec: EncoderSpec) -> EncoderSpec:
-    """The same model in plain storage: see `bertjax.models.encoders.storage`."""
+def canonical(spec: EncoderSpec) -> EncoderSpec:
+    """The same model in canonical storage: see `bertjax.models.encoders.storage`."""
     remat = spec.__dataclass_fields__["remat"].default
     return dataclasses.replace(spec, scan_layers=False, vocab_multiple=1, remat=remat)

@@ -109,7 +109,7 @@ class EncoderSpec(Protocol):
         """
 
 
-class ReadoutRow(NamedTuple):
+class PoolerSpec(NamedTuple):
     """How the states of a text's tokens become the one vector that a head reads."""
 
     part: str  # of the parameters; it has none without an activation
@@ -137,15 +137,16 @@ class EncoderFamily(NamedTuple):
         have more. With `segment_ids`, a token sees only its own document, and learned positions
         start anew in each; with `position_ids`, they are these. With `language_ids`, the token
         types of the spec are languages.
-      heads: each kind of `bertjax.models.encoders.kinds` that it has -> the parts of such a model
-        besides the encoder.
+      heads: each kind of `bertjax.models.encoders.head_types` that it has -> the parts of such a
+        model besides the encoder.
       scopes: patterns of the scopes in a compiled program, each with the part of the model it is
         reported as; the first that is found decides (`bertjax.compile_report.parts`).
-      readouts: kind -> how its models make one vector of a text.
+      pooler: kind -> how its models make one vector of a text.
       token_head: whether a dense layer, an activation and a norm stand before the output layers of
         tokens.
       unbiased: the kinds whose output layer has no bias.
-      goes_on: whether it reads token by token with a cache (`bertjax.models.encoders.cache`).
+      supports_cache: whether it reads token by token with a cache
+        (`bertjax.models.encoders.cache`).
       two_streams: whether it can predict tokens in any order (XLNet, arXiv 1906.08237). Then its
         module also reads "memory" [B, L, M, D], what layer l read of M tokens before the row. Its
         method `two_streams` takes "order" int [B, S] and "masked_lm_positions" int [B, P], too: a
@@ -162,10 +163,10 @@ class EncoderFamily(NamedTuple):
     inputs: tuple[str, ...]
     heads: Mapping[str, tuple[str, ...]]
     scopes: tuple[tuple[str, str], ...]
-    readouts: Mapping[str, ReadoutRow] = MappingProxyType({})
+    poolers: Mapping[str, PoolerSpec] = MappingProxyType({})
     token_head: bool = False
     unbiased: tuple[str, ...] = ()
-    goes_on: bool = False
+    supports_cache: bool = False
     two_streams: bool = False
     states: Callable[[Any], tuple[int, ...]] | None = None
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from functools import partial
 
 from bertjax.base.fields import LANGUAGE_IDS, POSITION_IDS, SEGMENT_IDS, TEXT, Field
-from bertjax.models.encoders import kinds
-from bertjax.models.encoders.contract import EncoderFamily, ReadoutRow
+from bertjax.models.encoders import head_types
+from bertjax.models.encoders.contract import EncoderFamily, PoolerSpec
 from bertjax.models.encoders.spec import TransformerSpec
 from bertjax.models.encoders.transformer import Transformer
 
@@ -272,7 +272,7 @@ SCOPES = (
 
 def _family(
     spec: type[TransformerSpec],
-    readouts: Mapping[str, ReadoutRow],
+    poolers: Mapping[str, PoolerSpec],
     *,
     inputs: Mapping[str, Field] = TEXT | SEGMENT_IDS | POSITION_IDS,
     without: tuple[str, ...] = (),
@@ -282,63 +282,66 @@ def _family(
     """A preset as a family, which has no models of the kinds in `without`."""
     language_model = ("masked_lm",) * (spec.lm_head != "none" or not spec.tied)
     of_tokens = ("token_head",) * token_head
-    read = {kind: (row.part,) * bool(row.act) for kind, row in readouts.items()}
+    read = {head_type: (row.part,) * bool(row.act) for head_type, row in poolers.items()}
     heads = {
-        kinds.ENCODER: read.get(kinds.ENCODER, ()),
-        kinds.MASKED_LM: language_model,
-        kinds.REPLACED_TOKENS: ("replaced_tokens",),
-        kinds.CAUSAL_LM: language_model,
-        kinds.SEQUENCE_CLASSIFICATION: (*read[kinds.SEQUENCE_CLASSIFICATION], "classifier"),
-        kinds.MULTIPLE_CHOICE: (*read[kinds.MULTIPLE_CHOICE], "classifier"),
-        kinds.TOKEN_CLASSIFICATION: (*of_tokens, "classifier"),
-        kinds.QUESTION_ANSWERING: (*of_tokens, "span"),
+        head_types.ENCODER: read.get(head_types.ENCODER, ()),
+        head_types.MASKED_LM: language_model,
+        head_types.REPLACED_TOKENS: ("replaced_tokens",),
+        head_types.CAUSAL_LM: language_model,
+        head_types.SEQUENCE_CLASSIFICATION: (
+            *read[head_types.SEQUENCE_CLASSIFICATION],
+            "classifier",
+        ),
+        head_types.MULTIPLE_CHOICE: (*read[head_types.MULTIPLE_CHOICE], "classifier"),
+        head_types.TOKEN_CLASSIFICATION: (*of_tokens, "classifier"),
+        head_types.QUESTION_ANSWERING: (*of_tokens, "span"),
     }
-    if kinds.PRE_TRAINING in read:
-        parts = (*read[kinds.PRE_TRAINING], *language_model, "next_sentence_head")
-        heads[kinds.PRE_TRAINING] = parts
+    if head_types.PRE_TRAINING in read:
+        parts = (*read[head_types.PRE_TRAINING], *language_model, "next_sentence_head")
+        heads[head_types.PRE_TRAINING] = parts
     return EncoderFamily(
         spec=spec,
         module=Transformer,
         inputs=tuple(inputs),
-        heads={kind: parts for kind, parts in heads.items() if kind not in without},
+        heads={head_type: parts for head_type, parts in heads.items() if head_type not in without},
         scopes=SCOPES,
-        readouts=readouts,
+        poolers=poolers,
         token_head=token_head,
         unbiased=unbiased,
-        goes_on=True,
+        supports_cache=True,
     )
 
 
-def _of_texts(row: ReadoutRow) -> dict[str, ReadoutRow]:
+def _of_texts(row: PoolerSpec) -> dict[str, PoolerSpec]:
     """The same for all kinds of models of whole texts."""
-    return dict.fromkeys(kinds.OF_WHOLE_TEXTS, row)
+    return dict.fromkeys(head_types.OF_WHOLE_TEXTS, row)
 
 
-_POOLER = ReadoutRow("pooler", "tanh")
-_WITH_POOLER = _of_texts(_POOLER) | {kinds.ENCODER: _POOLER}
-_OF_ROBERTA = ReadoutRow("classifier_dense", "tanh", dropout=True)
-_OF_ELECTRA = ReadoutRow("classifier_dense", "gelu", dropout=True)
+_POOLER = PoolerSpec("pooler", "tanh")
+_WITH_POOLER = _of_texts(_POOLER) | {head_types.ENCODER: _POOLER}
+_OF_ROBERTA = PoolerSpec("classifier_dense", "tanh", dropout=True)
+_OF_ELECTRA = PoolerSpec("classifier_dense", "gelu", dropout=True)
 _TOKENS = {name: TEXT[name] for name in ("input_ids", "input_mask")}
-_ROBERTA = _WITH_POOLER | {kinds.SEQUENCE_CLASSIFICATION: _OF_ROBERTA}
+_ROBERTA = _WITH_POOLER | {head_types.SEQUENCE_CLASSIFICATION: _OF_ROBERTA}
 _gpt = partial(
     _family,
-    readouts=_of_texts(ReadoutRow("last_token")),
+    poolers=_of_texts(PoolerSpec("last_token")),
     inputs=_TOKENS | SEGMENT_IDS,
-    without=(kinds.MASKED_LM, kinds.REPLACED_TOKENS),
-    unbiased=kinds.OF_WHOLE_TEXTS,
+    without=(head_types.MASKED_LM, head_types.REPLACED_TOKENS),
+    unbiased=head_types.OF_WHOLE_TEXTS,
 )
 
 PRESETS = (
-    _family(BertSpec, _WITH_POOLER | {kinds.PRE_TRAINING: _POOLER}),
+    _family(BertSpec, _WITH_POOLER | {head_types.PRE_TRAINING: _POOLER}),
     _family(
         ModernBertSpec,
-        _of_texts(ReadoutRow("pooler", "hidden_act", use_bias=False, norm=True)),
+        _of_texts(PoolerSpec("pooler", "hidden_act", use_bias=False, norm=True)),
         inputs=_TOKENS | SEGMENT_IDS,
         token_head=True,
     ),
     _family(
         EuroBertSpec,
-        _of_texts(ReadoutRow("classifier_dense", "gelu")),
+        _of_texts(PoolerSpec("classifier_dense", "gelu")),
         inputs=_TOKENS | SEGMENT_IDS,
     ),
     _family(NeoBertSpec, _of_texts(_OF_ROBERTA), inputs=_TOKENS | SEGMENT_IDS),
@@ -346,20 +349,20 @@ PRESETS = (
     _family(
         ElectraSpec,
         {
-            kinds.SEQUENCE_CLASSIFICATION: _OF_ELECTRA,
-            kinds.MULTIPLE_CHOICE: ReadoutRow("summary", "gelu"),
+            head_types.SEQUENCE_CLASSIFICATION: _OF_ELECTRA,
+            head_types.MULTIPLE_CHOICE: PoolerSpec("summary", "gelu"),
         },
     ),
     _family(
         DistilBertSpec,
-        _of_texts(ReadoutRow("pre_classifier", "relu")),
+        _of_texts(PoolerSpec("pre_classifier", "relu")),
         inputs=_TOKENS | SEGMENT_IDS | POSITION_IDS,
     ),
     _gpt(GptSpec),
     _gpt(Gpt2Spec),
     _family(
         XlmSpec,
-        _of_texts(ReadoutRow("one_token")),
+        _of_texts(PoolerSpec("one_token")),
         inputs=_TOKENS | SEGMENT_IDS | POSITION_IDS | LANGUAGE_IDS,
     ),
 )

@@ -9,7 +9,7 @@ import jax
 
 from bertjax.base.limits import Count, CountOrNone, Few, Kinds, Many, Meta, Pieces, Rate, Width
 from bertjax.models.attention.choice import Call, Way, taken
-from bertjax.models.attention.contract import Pattern
+from bertjax.models.attention.contract import AttentionPattern
 from bertjax.models.encoders.computation import AttentionComputation
 
 _CHOICES = {
@@ -68,7 +68,7 @@ class TransformerSpec(AttentionComputation, TransformerArchitecture):
       max_position_embeddings: the most tokens of a sequence.
       hidden_dropout_prob: the rate of dropout of embeddings and of the parts' outputs.
       attention_probs_dropout_prob: the rate of dropout of attention's probabilities.
-      initializer_range: the standard deviation of fresh kernels and tables.
+      initializer_range: the standard deviation of random kernels and tables.
       layer_norm_eps: what a norm adds to the variance.
       pad_token_id: the id of the padding.
       type_vocab_size: the number of token types, or of languages; 0: no embeddings of them.
@@ -94,7 +94,7 @@ class TransformerSpec(AttentionComputation, TransformerArchitecture):
       dropout_of: "outputs": of attention and of the feed-forward, at `hidden_dropout_prob`; or
         "inner": of the feed-forward's inner columns at that rate, and of attention's output at
         `attention_probs_dropout_prob`.
-      residual_by_depth: whether fresh kernels whose products are added to the residual are smaller
+      residual_by_depth: whether random kernels whose products are added to the residual are smaller
         in deeper models.
       classifier_pooling: what heads of whole sequences read: "cls", or the last token left to
         right; the "mean" of all tokens; or "late", the mean of what the head makes of each token.
@@ -216,7 +216,7 @@ class TransformerSpec(AttentionComputation, TransformerArchitecture):
         """Says what computes attention in training, and why, as "by flash at length 512"."""
         found: dict[Way, str] = {}
         for layer in range(self.num_hidden_layers):
-            pattern = Pattern(self.causal, self.window(layer))
+            pattern = AttentionPattern(self.causal, self.window(layer))
             rate = self.attention_probs_dropout_prob
             call = Call(length, self.head_width, self.compute_dtype, pattern, rate)
             found.setdefault(taken(self.attention, call), self.layer_kind(layer))

@@ -1,6 +1,6 @@
-"""Converts parameters between plain storage and the storage that a spec needs.
+"""Converts parameters between canonical storage and the storage that a spec needs.
 
-Plain storage has a tree for each layer and a row for each piece of the vocabulary; a spec may
+Canonical storage has a tree for each layer and a row for each piece of the vocabulary; a spec may
 need its layers stacked (`scan_layers`) and its vocabulary padded (`vocab_multiple`).
 """
 
@@ -22,8 +22,8 @@ def tables_of_pieces(spec: EncoderSpec) -> tuple[str, ...]:
     return (f"{spec.encoder}/embeddings/token", *of_heads)
 
 
-def to_plain(params: dict[str, Any], spec: EncoderSpec) -> dict[str, Any]:
-    """The parameters of a model with `spec`, as host arrays in plain storage."""
+def to_canonical(params: dict[str, Any], spec: EncoderSpec) -> dict[str, Any]:
+    """The parameters of a model with `spec`, as host arrays in canonical storage."""
     params = jax.tree.map(np.asarray, params)
     params = _with_rows(params, spec, lambda rows: rows[: spec.vocab_size])
     if spec.scan_layers:
@@ -36,8 +36,8 @@ def to_plain(params: dict[str, Any], spec: EncoderSpec) -> dict[str, Any]:
     return params
 
 
-def from_plain(params: dict[str, Any], spec: EncoderSpec) -> dict[str, Any]:
-    """Host arrays in plain storage, as a model with `spec` stores them; padding is zeros."""
+def from_canonical(params: dict[str, Any], spec: EncoderSpec) -> dict[str, Any]:
+    """Host arrays in canonical storage, as a model with `spec` stores them; padding is zeros."""
     padding = spec.padded_vocab_size - spec.vocab_size
     params = _with_rows(
         params, spec, lambda rows: np.pad(rows, [(0, padding)] + [(0, 0)] * (rows.ndim - 1))

@@ -9,14 +9,14 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from bertjax.base import axes
-from bertjax.models.attention.contract import Mask, Pattern
+from bertjax.models.attention.contract import AttentionPattern, Mask
 from bertjax.models.attention.remat import keep_kernel_results
 from bertjax.models.attention.self_attention import SelfAttention
 from bertjax.models.encoders.spec import TransformerSpec
 from bertjax.models.layers.activation import activation
 from bertjax.models.layers.dense import Dense, parameter
 from bertjax.models.layers.dropout import Dropout
-from bertjax.models.layers.embedding import look_up
+from bertjax.models.layers.embedding import embedding_lookup
 from bertjax.models.layers.norm import LayerNorm, RMSNorm
 from bertjax.models.layers.platform import platform
 from bertjax.models.layers.positions import last_positions, positions_of
@@ -60,7 +60,7 @@ class Embeddings(nn.Module):
     def __call__(self, inputs: Mapping[str, jax.Array], deterministic: bool) -> jax.Array:
         """Returns [B, S, E]."""
         spec = self.spec
-        x = look_up(self.token, inputs["input_ids"])
+        x = embedding_lookup(self.token, inputs["input_ids"])
         if spec.type_vocab_size and spec.type_input in inputs:
             # A product, because the gradient of a look-up in a table of two rows is a slow scatter.
             one_hot = jax.nn.one_hot(inputs[spec.type_input], spec.type_vocab_size)
@@ -81,7 +81,7 @@ class Embeddings(nn.Module):
         counted = jnp.cumsum(mask, axis=1) if places is None else places + 1
         if not with_cache(inputs):
             counted = counted * mask  # padding has the row of its id
-        return look_up(self.position, counted + self.spec.pad_token_id)
+        return embedding_lookup(self.position, counted + self.spec.pad_token_id)
 
 
 def with_cache(inputs: Mapping[str, jax.Array]) -> bool:
@@ -121,7 +121,7 @@ class Block(nn.Module):
         attend = SelfAttention(
             heads=spec.num_attention_heads,
             head_width=spec.head_width,
-            pattern=Pattern(spec.causal, spec.window(self.layer)),
+            pattern=AttentionPattern(spec.causal, spec.window(self.layer)),
             implementation=spec.attention,
             rate=spec.attention_probs_dropout_prob,
             dropout_bits=spec.dropout_bits,
@@ -146,8 +146,8 @@ class Block(nn.Module):
         dense = partial(Dense, precision=spec.precision, use_bias=spec.use_bias)
         y = output_norm(x) if spec.pre_norm else x
         on_gpu = platform() == "gpu"
-        apart = bool(gate) and on_gpu
-        y = dense(embed, gate | inner, init, apart=apart, name="intermediate")(y)
+        split = bool(gate) and on_gpu
+        y = dense(embed, gate | inner, init, split=split, name="intermediate")(y)
         with jax.named_scope("activation"):
             activate = self._activated
             if on_gpu and not spec.keeps_slopes:

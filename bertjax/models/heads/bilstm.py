@@ -97,8 +97,8 @@ class BiLstmTagger(nn.Module):
         nn.share_scope(self, bilstm)  # taggers on disk have its layers next to their output layer
         x = bilstm(x, word_mask, deterministic=deterministic)
         if self.combine == MIX_TWICE:
-            beside, more = mixes[1](layers)
-            x = jnp.concatenate([x, dropped(beside, deterministic)], -1)
+            second, more = mixes[1](layers)
+            x = jnp.concatenate([x, dropped(second, deterministic)], -1)
             penalty += more
         x = bilstm.drop(x, deterministic)
         names, shape = (axes.EMBED, axes.CLASSES), (x.shape[-1], self.num_classes)

@@ -51,14 +51,14 @@ def _log_sum(
     def step(
         state: tuple[jax.Array, jax.Array], now: tuple[jax.Array, jax.Array]
     ) -> tuple[tuple[jax.Array, jax.Array], None]:
-        sums, begun = state
+        sums, started = state
         logits, there = now
         after = jax.nn.logsumexp(sums[:, :, None] + between, axis=1)
-        new = jnp.where(begun, after, first) + logits
-        return (jnp.where(there, new, sums), begun | there), None
+        new = jnp.where(started, after, first) + logits
+        return (jnp.where(there, new, sums), started | there), None
 
-    (sums, begun), _ = jax.lax.scan(step, _beginning(logits), _steps(logits, mask))
-    return jnp.where(begun[:, 0], jax.nn.logsumexp(sums + last, axis=1), 0.0)
+    (sums, started), _ = jax.lax.scan(step, _beginning(logits), _steps(logits, mask))
+    return jnp.where(started[:, 0], jax.nn.logsumexp(sums + last, axis=1), 0.0)
 
 
 def _score(
@@ -75,18 +75,18 @@ def _score(
         state: tuple[jax.Array, jax.Array, jax.Array],
         now: tuple[jax.Array, jax.Array, jax.Array],
     ) -> tuple[tuple[jax.Array, jax.Array, jax.Array], None]:
-        score, before, begun = state
+        score, before, started = state
         logits, there, tag = now
-        added = jnp.where(begun, between[before, tag], first[tag])
+        added = jnp.where(started, between[before, tag], first[tag])
         added += jnp.take_along_axis(logits, tag[:, None], 1)[:, 0]
         score = jnp.where(there, score + added, score)
-        return (score, jnp.where(there, tag, before), begun | there), None
+        return (score, jnp.where(there, tag, before), started | there), None
 
     rows = len(logits)
     empty = jnp.zeros(rows), jnp.zeros(rows, tags.dtype), jnp.zeros(rows, bool)
     steps = (logits.swapaxes(0, 1), mask.T, tags.T)
-    (score, tag, begun), _ = jax.lax.scan(step, empty, steps)
-    return score + jnp.where(begun, last[tag], 0.0)
+    (score, tag, started), _ = jax.lax.scan(step, empty, steps)
+    return score + jnp.where(started, last[tag], 0.0)
 
 
 def best_path(
@@ -98,12 +98,12 @@ def best_path(
     def step(
         state: tuple[jax.Array, jax.Array], now: tuple[jax.Array, jax.Array]
     ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
-        best, begun = state
+        best, started = state
         logits, there = now
         through = best[:, :, None] + between  # [B, before, tag]
-        new = jnp.where(begun, through.max(1), first) + logits
-        came_from = jnp.where(there & begun, through.argmax(1), tags)
-        return (jnp.where(there, new, best), begun | there), came_from
+        new = jnp.where(started, through.max(1), first) + logits
+        came_from = jnp.where(there & started, through.argmax(1), tags)
+        return (jnp.where(there, new, best), started | there), came_from
 
     (best, _), came_from = jax.lax.scan(step, _beginning(logits), _steps(logits, mask))
 

@@ -16,7 +16,7 @@ from flax import linen as nn
 
 from bertjax.base import axes
 from bertjax.base.limits import CountOrNone, Width, check_limits
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.encoders.registry import make_encoder
 from bertjax.models.heads.output_heads import masked_lm
@@ -99,7 +99,7 @@ class Embedding:
             what.append(f"of width {self.width}")
         what.append(f"compared by {self.compared_by}")
         prompts = {"queries": self.query_prompt, "passages": self.passage_prompt}
-        what += [f"{texts} behind {prompt!r}" for texts, prompt in prompts.items() if prompt]
+        what += [f"{texts} after {prompt!r}" for texts, prompt in prompts.items() if prompt]
         return ", ".join(what)
 
     def prompt(self, query: bool) -> str:
@@ -178,6 +178,6 @@ def as_vectors(values: jax.Array, mask: jax.Array, embedding: Embedding) -> Vect
     return Vectors(values, mask > 0 if embedding.kind == LATE else None)
 
 
-def model_kind(embedding: Embedding) -> str:
-    """The kind of model, of `bertjax.models.encoders.kinds`, whose parameters it has."""
-    return kinds.MASKED_LM if embedding.kind == SPARSE else kinds.ENCODER
+def head_type_of(embedding: Embedding) -> str:
+    """The kind of model, of `bertjax.models.encoders.head_types`, whose parameters it has."""
+    return head_types.MASKED_LM if embedding.kind == SPARSE else head_types.ENCODER

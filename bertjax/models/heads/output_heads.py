@@ -5,8 +5,8 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from bertjax.base import axes
-from bertjax.models.encoders import kinds
-from bertjax.models.encoders.contract import EncoderSpec, ReadoutRow
+from bertjax.models.encoders import head_types
+from bertjax.models.encoders.contract import EncoderSpec, PoolerSpec
 from bertjax.models.encoders.registry import family_of
 from bertjax.models.encoders.spec import TransformerSpec
 from bertjax.models.encoders.transformer import norm
@@ -26,7 +26,7 @@ def _dense(spec: TransformerSpec, width: int, name: str, use_bias: bool) -> Dens
     return Dense(*sides, init, spec.precision, use_bias, name=name)
 
 
-class Readout(nn.Module):
+class Pooler(nn.Module):
     """The vector of a text: [B, S, D] -> [B, D].
 
     If `last`, the last token stands for the first one: left to right, [CLS] sees no other token (as
@@ -34,7 +34,7 @@ class Readout(nn.Module):
     """
 
     spec: TransformerSpec
-    row: ReadoutRow
+    row: PoolerSpec
     last: bool
 
     @nn.compact
@@ -97,12 +97,12 @@ class MaskedLanguageModel(nn.Module):
 # ELMo, whose spec is no `TransformerSpec`, has none of these.
 
 
-def readout(spec: EncoderSpec, kind: str) -> Readout:
+def pooler(spec: EncoderSpec, head_type: str) -> Pooler:
     """What makes one vector of a text, for a model of the kind."""
     assert isinstance(spec, TransformerSpec)
-    row = family_of(spec).readouts[kind]
-    last = row.last or (spec.causal and kind in kinds.OF_WHOLE_TEXTS)
-    return Readout(spec, row, last, name=row.part)
+    row = family_of(spec).poolers[head_type]
+    last = row.last or (spec.causal and head_type in head_types.OF_WHOLE_TEXTS)
+    return Pooler(spec, row, last, name=row.part)
 
 
 def token_head(spec: EncoderSpec) -> TokenHead | None:

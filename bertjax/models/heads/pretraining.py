@@ -7,10 +7,10 @@ import jax
 from flax import linen as nn
 
 from bertjax.base import axes
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.encoders.registry import make_encoder
-from bertjax.models.heads.output_heads import masked_lm, readout
+from bertjax.models.heads.output_heads import masked_lm, pooler
 from bertjax.models.layers.dense import Dense
 from bertjax.models.layers.pooling import take_positions
 
@@ -36,7 +36,7 @@ class PreTrainingModel(nn.Module):
         self.encoder = make_encoder(spec)
         self.masked_lm = masked_lm(spec)
         if self.next_sentence:
-            self.readout = readout(spec, kinds.PRE_TRAINING)
+            self.pooler = pooler(spec, head_types.PRE_TRAINING)
             self.next_sentence_head = Dense(
                 {axes.EMBED_OUT: spec.hidden_size},
                 {axes.CLASSES: 2},
@@ -62,6 +62,6 @@ class PreTrainingModel(nn.Module):
         predicted = states if positions is None else take_positions(states, positions)
         logits = {"masked_lm": self.masked_lm(predicted, self.encoder.token_embedding)}
         if self.next_sentence:
-            vector = self.readout(states, inputs["input_mask"], deterministic)
+            vector = self.pooler(states, inputs["input_mask"], deterministic)
             logits["next_sentence"] = self.next_sentence_head(vector)
         return logits

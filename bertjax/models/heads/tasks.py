@@ -14,13 +14,13 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from bertjax.base import axes
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.encoders.registry import family_of, make_encoder
 from bertjax.models.heads.answer_network import AnswerNetwork
 from bertjax.models.heads.bilstm import BiLstm
 from bertjax.models.heads.crf import Crf
-from bertjax.models.heads.output_heads import masked_lm, readout, token_head
+from bertjax.models.heads.output_heads import masked_lm, pooler, token_head
 from bertjax.models.layers.dense import Dense
 from bertjax.models.layers.dropout import Dropout
 from bertjax.models.layers.pooling import last_token
@@ -40,15 +40,15 @@ class EncoderModel(nn.Module):
     def setup(self) -> None:
         family = family_of(self.spec)
         self.encoder = make_encoder(self.spec)
-        self.pools = bool(family.heads[kinds.ENCODER])
+        self.pools = bool(family.heads[head_types.ENCODER])
         if self.pools:
-            self.readout = readout(self.spec, kinds.ENCODER)
+            self.pooler = pooler(self.spec, head_types.ENCODER)
 
     def __call__(self, inputs: Inputs, *, deterministic: bool) -> dict[str, jax.Array]:
         states = self.encoder(inputs, deterministic=deterministic)
         outputs = {"sequence": states}
         if self.pools:
-            outputs["pooled"] = self.readout(states, inputs["input_mask"], deterministic)
+            outputs["pooled"] = self.pooler(states, inputs["input_mask"], deterministic)
         return {name: output.astype(jnp.float32) for name, output in outputs.items()}
 
 
@@ -70,12 +70,12 @@ class _Model(nn.Module):
             states = self.bilstm(states, inputs["input_mask"], deterministic=deterministic)
         return states
 
-    def output_layer(self, kind: str) -> Dense:
+    def output_layer(self, head_type: str) -> Dense:
         """The only new parameters but a BiLSTM's (section 4.1); they begin as in transformers."""
         width = 2 * self.bilstm.hidden if self.bilstm else self.spec.hidden_size
         init = nn.initializers.normal(self.spec.initializer_range)
         sides = {axes.EMBED_OUT: width}, {axes.CLASSES: self.num_classes}
-        use_bias = kind not in family_of(self.spec).unbiased
+        use_bias = head_type not in family_of(self.spec).unbiased
         return Dense(*sides, init, self.spec.precision.exact, use_bias)
 
 
@@ -86,14 +86,14 @@ class SequenceClassifier(_Model):
     whose decoder has no parameters of its own.
     """
 
-    kind: str = kinds.SEQUENCE_CLASSIFICATION
+    head_type: str = head_types.SEQUENCE_CLASSIFICATION
     predicts_next: bool = False
 
     def setup(self) -> None:
         super().setup()
         if not self.bilstm:
-            self.readout = readout(self.spec, self.kind)
-        self.classifier = self.output_layer(self.kind)
+            self.pooler = pooler(self.spec, self.head_type)
+        self.classifier = self.output_layer(self.head_type)
         if self.predicts_next:
             self.decoder = masked_lm(self.spec)
 
@@ -103,7 +103,7 @@ class SequenceClassifier(_Model):
             forward, backward = jnp.split(states, 2, -1)
             vector = jnp.concatenate([last_token(forward, mask), backward[:, 0]], -1)
         else:
-            vector = self.readout(states, mask, deterministic)
+            vector = self.pooler(states, mask, deterministic)
         outputs = {"logits": self.classifier(self.dropout(vector, deterministic))}
         if self.predicts_next:
             outputs["next"] = self.decoder(states, self.encoder.token_embedding)
@@ -136,7 +136,7 @@ class ChoiceScorer(SequenceClassifier):
     """A score for each choice (section 4.4): "logits" [B, C], and perhaps "next" [B, C, S, V]."""
 
     num_classes: int = 1
-    kind: str = kinds.MULTIPLE_CHOICE
+    head_type: str = head_types.MULTIPLE_CHOICE
 
     def __call__(self, inputs: Inputs, *, deterministic: bool) -> dict[str, jax.Array]:
         given = {name: inputs[name] for name in family_of(self.spec).inputs if name in inputs}
@@ -160,7 +160,7 @@ class TokenClassifier(_TokenModel):
 
     def setup(self) -> None:
         super().setup()
-        self.classifier = self.output_layer(kinds.TOKEN_CLASSIFICATION)
+        self.classifier = self.output_layer(head_types.TOKEN_CLASSIFICATION)
 
     def __call__(self, inputs: Inputs, *, deterministic: bool) -> dict[str, jax.Array]:
         states = self.states(inputs, deterministic)
@@ -188,7 +188,7 @@ class SpanFinder(_TokenModel):
 
     def setup(self) -> None:
         super().setup()
-        self.span = self.output_layer(kinds.QUESTION_ANSWERING)
+        self.span = self.output_layer(head_types.QUESTION_ANSWERING)
 
     def __call__(self, inputs: Inputs, *, deterministic: bool) -> dict[str, jax.Array]:
         states = self.states(inputs, deterministic)

@@ -184,7 +184,7 @@ class Dense(nn.Module):
     precision: Precision = Precision()
     use_bias: bool = True
     joined: bool = False
-    apart: bool = False
+    split: bool = False
     bias_init: nn.initializers.Initializer = nn.initializers.zeros
 
     @nn.compact
@@ -197,7 +197,7 @@ class Dense(nn.Module):
             sizes = self.outputs.values()
             bias = parameter(self, "bias", tuple(self.outputs), sizes, self.bias_init)
         change = self._change(x) if self.has_variable("params", DOWN) else None
-        if not self.apart:
+        if not self.split:
             y = self._product(x, kernel, bias, self.outputs)
             return y if change is None else y + change
         (_, count), *others = self.outputs.items()

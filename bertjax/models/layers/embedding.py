@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 
 @jax.custom_vjp
-def look_up(table: jax.Array, ids: jax.Array) -> jax.Array:
+def embedding_lookup(table: jax.Array, ids: jax.Array) -> jax.Array:
     """The rows of `table`, [V, D], that have these numbers: [..., D], float32.
 
     The gradient of a row is summed in float32, because a frequent token occurs thousands of times.
@@ -15,13 +15,13 @@ def look_up(table: jax.Array, ids: jax.Array) -> jax.Array:
     return table[ids].astype(jnp.float32)
 
 
-def _look_up_forward(
+def _lookup_forward(
     table: jax.Array, ids: jax.Array
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    return look_up(table, ids), (jnp.empty((0, *table.shape), table.dtype), ids)
+    return embedding_lookup(table, ids), (jnp.empty((0, *table.shape), table.dtype), ids)
 
 
-def _look_up_backward(
+def _lookup_backward(
     residuals: tuple[jax.Array, jax.Array], gradient: jax.Array
 ) -> tuple[jax.Array, None]:
     like, ids = residuals
@@ -30,4 +30,4 @@ def _look_up_backward(
     return d_table.astype(like.dtype), None
 
 
-look_up.defvjp(_look_up_forward, _look_up_backward)
+embedding_lookup.defvjp(_lookup_forward, _lookup_backward)

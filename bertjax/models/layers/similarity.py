@@ -23,7 +23,7 @@ class Vectors(NamedTuple):
 
 
 class Similarity(NamedTuple):
-    """A measure of likeness; greater is more alike.
+    """A measure of similarity; greater is more alike.
 
     Attributes:
       own: (queries of B texts, passages of B x K texts) -> [B, K], each query with its passages.

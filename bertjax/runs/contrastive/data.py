@@ -67,10 +67,12 @@ class TrainingData:
             seed=recipe.seed,
             apart=recipe.apart,
         )
-        snug, embedding = not recipe.fixed_lengths, recipe.embedding
+        pad_to_longest, embedding = not recipe.fixed_lengths, recipe.embedding
         if embedding is None:
             ids = tokenizer.encode(self.texts)
-            return JoinedBatches(mixed, ids, tokenizer, length=lengths[0], snug=snug)
+            return JoinedBatches(
+                mixed, ids, tokenizer, length=lengths[0], pad_to_longest=pad_to_longest
+            )
         encode = partial(_tokens, self.texts, tokenizer, embedding)
         queries = np.unique(np.concatenate([each.query for each in self.sources]))
         # With labels, a passage is one of the queries.
@@ -82,7 +84,7 @@ class TrainingData:
             encode(passages[passages >= 0], lengths[1], query=False),
             lengths=lengths,
             pad_id=tokenizer.pad_id,
-            snug=snug,
+            pad_to_longest=pad_to_longest,
         )
 
 

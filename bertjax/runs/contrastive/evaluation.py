@@ -1,10 +1,10 @@
 """Held-out data, and the scores on it of a model of vectors or of a reranker.
 
   pairs:DIR            the dev file of a source of training (`bertjax.tasks.similarity.examples`)
-  likeness:FILE        pairs with a gold number (`bertjax.tasks.similarity.likeness`)
+  likeness:FILE        pairs with a gold number (`bertjax.tasks.similarity.scored_pairs`)
   retrieval:DIR[:SPLIT]  queries, documents and judgements (`bertjax.tasks.similarity.retrieval`)
 
-Each has a headline, which is in percent, and greater is better.
+Each has a main metric, which is in percent, and greater is better.
 """
 
 import abc
@@ -19,9 +19,9 @@ from bertjax.base.errors import InputError
 from bertjax.runs.contrastive.vectors import PairScorer, Vectorizer, own_similarities, search
 from bertjax.tasks.similarity.choices import pair_scores, triplet_accuracy
 from bertjax.tasks.similarity.examples import Columns, Example, read_dev
-from bertjax.tasks.similarity.likeness import ScoredPair, correlations, read_pairs
 from bertjax.tasks.similarity.rankings import METRICS, score_run, without_queries
 from bertjax.tasks.similarity.retrieval import RetrievalSet, read_retrieval
+from bertjax.tasks.similarity.scored_pairs import ScoredPair, correlations, read_pairs
 from bertjax.training.model import Params
 
 PAIRS, LIKENESS, RETRIEVAL = KINDS = ("pairs", "likeness", "retrieval")
@@ -97,7 +97,7 @@ class Evaluation(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def headline(self) -> str:
+    def main_metric(self) -> str:
         """The metric that judges a model."""
 
     @abc.abstractmethod
@@ -109,7 +109,7 @@ class Evaluation(abc.ABC):
 class _Likeness(Evaluation):
     pairs: list[ScoredPair]
 
-    headline = "spearman"
+    main_metric = "spearman"
 
     def scores(self, comparer: Comparer, params: Params) -> dict[str, float]:
         texts = [(pair.text, pair.text_b) for pair in self.pairs]
@@ -120,7 +120,7 @@ class _Likeness(Evaluation):
 class _Retrieval(Evaluation):
     collection: RetrievalSet
 
-    headline = "ndcg@10"
+    main_metric = "ndcg@10"
 
     def scores(self, comparer: Comparer, params: Params) -> dict[str, float]:
         queries, documents = self.collection.queries, self.collection.documents
@@ -142,7 +142,7 @@ class _Lists(Evaluation):
 
     examples: list[Example]
 
-    headline = "map"
+    main_metric = "map"
 
     def scores(self, comparer: Comparer, params: Params) -> dict[str, float]:
         pairs = [(each.query, text) for each in self.examples for text in each.passages]
@@ -172,7 +172,7 @@ class _Decisions(Evaluation):
 
     examples: list[Example]
 
-    headline = "average_precision"
+    main_metric = "average_precision"
 
     def scores(self, comparer: Comparer, params: Params) -> dict[str, float]:
         pairs = [(each.query, each.passages[0]) for each in self.examples]

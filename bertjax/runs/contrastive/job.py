@@ -13,11 +13,11 @@ import jax
 from bertjax.base.checks import check_given
 from bertjax.base.files import local_folder, write_json
 from bertjax.interop.pretrained import Pretrained
-from bertjax.models.encoders import kinds
-from bertjax.models.encoders.computation import plain
+from bertjax.models.encoders import head_types
+from bertjax.models.encoders.computation import canonical
 from bertjax.models.encoders.contract import EncoderSpec
-from bertjax.models.encoders.storage import to_plain
-from bertjax.models.heads.embedding import SCALE, model_kind
+from bertjax.models.encoders.storage import to_canonical
+from bertjax.models.heads.embedding import SCALE, head_type_of
 from bertjax.runs.contrastive.data import TrainingData
 from bertjax.runs.contrastive.recipe import SimilarityRecipe
 from bertjax.runs.fine_tuning.task_family import about_reranker
@@ -29,7 +29,7 @@ from bertjax.runs.run import Run
 from bertjax.runs.run_folder import check_same_config
 from bertjax.runs.source import open_model
 from bertjax.training.experiment import Experiment
-from bertjax.training.loop import Course, Intervals, Phase, Trainer
+from bertjax.training.loop import Intervals, Phase, RunPlan, Trainer
 from bertjax.training.model import Params, merged
 from bertjax.training.optimizers.optimizer import make_optimizer
 from bertjax.training.optimizers.schedule import make_schedule
@@ -60,13 +60,13 @@ class SimilarityJob:
         """Reads all that a config names, or raises InputError; nothing is compiled or written."""
         recipe = SimilarityRecipe.from_config(config)
         check_given("--workdir", workdir, "say where the run shall lie")
-        recipe.check_begun()
+        recipe.check_started()
         check_tracker(recipe.tracker)
         folder = local_folder(workdir)
-        resolved = with_compute_dtype(recipe.plain, folder)
-        recipe = dataclasses.replace(recipe, plain=resolved, model=resolved["model"])
+        resolved = with_compute_dtype(recipe.config_dict, folder)
+        recipe = dataclasses.replace(recipe, config_dict=resolved, model=resolved["model"])
         free = free_keys(SimilarityRecipe)
-        check_same_config(folder, recipe.plain, free, SimilarityRecipe.from_config)
+        check_same_config(folder, recipe.config_dict, free, SimilarityRecipe.from_config)
         given = open_model(recipe.init_from)
         given.check_reads_pieces()
         spec = recipe.spec(given.spec, given.origin)
@@ -88,34 +88,34 @@ class SimilarityJob:
     @property
     def facts(self) -> dict[str, Any]:
         """The facts that must be the same on all hosts."""
-        return facts_of(self.recipe.plain, self.folder, self.identity)
+        return facts_of(self.recipe.config_dict, self.folder, self.identity)
 
     def run(self, judge: Callable[[TrainState], dict[str, float]]) -> Run:
         """The run, evaluated by `judge`."""
         recipe, steps = self.recipe, self.recipe.intervals
-        course = Course(
+        plan = RunPlan(
             phases=[self.phase],
             schedule=make_schedule(recipe.optimizer, self.phase.last_step),
             seed=recipe.seed,
             intervals=Intervals(steps.log, steps.evaluate, steps.checkpoint, eval_batches=1),
-            metadata={"data": self.identity, "config": recipe.plain},
+            metadata={"data": self.identity, "config": recipe.config_dict},
             judge=judge,
         )
         return Run(
             trainer=self.trainer,
-            course=course,
+            plan=plan,
             folder=self.folder,
-            begin=lambda: (self.fresh_state(), {}),
-            config=recipe.plain,
+            begin=lambda: (self.initial_state(), {}),
+            config=recipe.config_dict,
             tracker=recipe.tracker,
             keep=KEPT,
-            write=lambda state: write_json(self.folder / "config.json", recipe.plain),
+            write=lambda state: write_json(self.folder / "config.json", recipe.config_dict),
         )
 
-    def fresh_state(self) -> TrainState:
+    def initial_state(self) -> TrainState:
         """The state before the first update."""
         model = self.trainer.experiment.model
-        state = self.trainer.experiment.fresh_state(self.recipe.seed)
+        state = self.trainer.experiment.initial_state(self.recipe.seed)
         return state.started(partial(load_into, given=self.source, model=model))
 
     def whole(self, params: Params) -> Params:
@@ -131,9 +131,9 @@ class SimilarityJob:
         trained = {name: tree for name, tree in params.items() if name != SCALE}
         model = Pretrained(
             origin=str(self.folder),
-            kind=kinds.SEQUENCE_CLASSIFICATION,
-            spec=plain(spec),
-            params=to_plain(trained, spec),
+            head_type=head_types.SEQUENCE_CLASSIFICATION,
+            spec=canonical(spec),
+            params=to_canonical(trained, spec),
             tokenizer=self.given.tokenizer,
             classes=_classes(self.recipe),
             adapter=adapter,
@@ -145,7 +145,10 @@ class SimilarityJob:
         # A pooler was not trained, and stays as it was.
         kept = {name: tree for name, tree in self.given.params.items() if name == "pooler"}
         return dataclasses.replace(
-            model, kind=model_kind(embedding), params=kept | dict(model.params), embedding=embedding
+            model,
+            head_type=head_type_of(embedding),
+            params=kept | dict(model.params),
+            embedding=embedding,
         )
 
     def announcement(self) -> str:
@@ -161,7 +164,7 @@ class SimilarityJob:
             [
                 self.given.summary(),
                 *(
-                    f"  fresh: {name}"
+                    f"  random: {name}"
                     for name in experiment.abstract_params
                     if name not in self.source.params
                 ),
@@ -184,9 +187,9 @@ def _beginning(recipe: SimilarityRecipe, spec: EncoderSpec, given: Pretrained) -
     """The parts of the pretrained weights that the model has."""
     embedding = recipe.embedding
     if embedding is None:
-        parts = given.beginning(kinds.SEQUENCE_CLASSIFICATION, _classes(recipe))
+        parts = given.beginning(head_types.SEQUENCE_CLASSIFICATION, _classes(recipe))
     else:
-        parts = given.beginning(model_kind(embedding))
+        parts = given.beginning(head_type_of(embedding))
         if given.embedding and given.embedding.kind == embedding.kind:
             parts |= given.params
     own = jax.eval_shape(recipe.objective().model(spec).init, jax.random.key(0))

@@ -5,11 +5,11 @@ from typing import NamedTuple
 import jax
 
 from bertjax.interop.pretrained import Pretrained
-from bertjax.models.encoders import kinds
-from bertjax.models.heads.architectures import text_inputs
+from bertjax.models.encoders import head_types
 from bertjax.models.heads.embedding import COUNTED, Embedding, VectorModel
+from bertjax.models.heads.head_specs import text_inputs
 from bertjax.runs.contrastive.evaluation import Comparer
-from bertjax.runs.contrastive.judge import comparer_of
+from bertjax.runs.contrastive.evaluator import comparer_of
 from bertjax.runs.source import Source, open_model
 from bertjax.training.model import Model, Params
 from bertjax.training.sharding.placement import Placement, data_parallel
@@ -45,7 +45,7 @@ def open_vectors(source: str | Source) -> Opened:
     spec, embedding, placement = pretrained.spec, pretrained.embedding, data_parallel()
     print(pretrained.summary())
     inputs = text_inputs(spec, B=1, S=8)
-    if pretrained.kind == kinds.SEQUENCE_CLASSIFICATION and len(pretrained.classes) == 1:
+    if pretrained.head_type == head_types.SEQUENCE_CLASSIFICATION and len(pretrained.classes) == 1:
         module = pretrained.model()
     else:
         if embedding is None:

@@ -14,7 +14,7 @@ from bertjax.models.layers.similarity import SIMILARITIES
 from bertjax.objectives.similarity import RerankingObjective, SimilarityObjective
 from bertjax.objectives.similarity_losses import LOSSES, CoSent, SimilarityLoss
 from bertjax.runs.fine_tuning import recipe as fine_tuning
-from bertjax.runs.read import Config, OneOf, plain_config, read
+from bertjax.runs.read import Config, OneOf, config_dict_of, read
 from bertjax.runs.recipe import check_tensors
 from bertjax.runs.training_recipe import TrainingRecipe
 from bertjax.tasks.similarity.examples import Columns
@@ -27,10 +27,10 @@ _SHORTEST = 8  # tokens of a text, at most
 
 def is_similarity(config: Config) -> bool:
     """Whether a config is one of contrastive training, perhaps with an unknown kind of task."""
-    plain = plain_config(config)
-    task = plain.get("task")
+    config_dict = config_dict_of(config)
+    task = config_dict.get("task")
     known = isinstance(task, Mapping) and task.get("kind") in TASK_KINDS
-    return known or {"loss", "columns"} <= plain.keys()
+    return known or {"loss", "columns"} <= config_dict.keys()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Reranker:
 OPTIMIZER = dataclasses.replace(fine_tuning.OPTIMIZER, learning_rate=2e-5)
 _LOSS = OneOf(
     *("name", LOSSES),
-    cure=": name the loss behind the config, as in configs/finetune_embeddings.py:{name}",
+    hint=": name the loss after the config, as in configs/finetune_embeddings.py:{name}",
 )
 
 
@@ -91,7 +91,7 @@ class SimilarityRecipe(TrainingRecipe):
         as long as its texts, of a few lengths, for each of which a program is compiled.
       epochs: how often each example comes.
       total_steps: the number of updates; 0: `epochs` times the examples.
-      seed: determines the order of the examples, dropout and fresh parameters.
+      seed: determines the order of the examples, dropout and random parameters.
       batch_tokens: tokens that one device encodes together in evaluation; 0: 512 on a CPU, 16,384
         elsewhere.
       intervals: steps between lines of metrics, evaluations on dev, and checkpoints.
@@ -137,16 +137,16 @@ class SimilarityRecipe(TrainingRecipe):
     @classmethod
     def from_config(cls, config: Config) -> Self:
         """Reads a config; raises InputError, which names the first mistake in it."""
-        plain = plain_config(config)
-        recipe = read(cls, {"task": {}, "loss": {}, **plain, "plain": plain})
+        config_dict = config_dict_of(config)
+        recipe = read(cls, {"task": {}, "loss": {}, **config_dict, "plain": config_dict})
         recipe._check()
         return recipe
 
-    def check_begun(self) -> None:
+    def check_started(self) -> None:
         """Raises InputError if it names no data, or no weights."""
         files = "train.csv and dev.csv (.tsv, .jsonl, .parquet)"
-        cure = f"name a folder with {files}, or several as DIR@2,DIR@1"
-        check_given("config.data", self.data, cure)
+        hint = f"name a folder with {files}, or several as DIR@2,DIR@1"
+        check_given("config.data", self.data, hint)
         self.check_weights_named(self.init_from)
 
     def _check(self) -> None:

@@ -11,9 +11,9 @@ from bertjax.interop.hugging_face import has_class, read_hugging_face
 from bertjax.interop.own_folder import read_folder, write_folder
 from bertjax.interop.peft import write_trained
 from bertjax.interop.pretrained import Pretrained
-from bertjax.models.encoders.computation import plain
+from bertjax.models.encoders.computation import canonical
 from bertjax.models.encoders.contract import EncoderSpec
-from bertjax.models.encoders.storage import to_plain
+from bertjax.models.encoders.storage import to_canonical
 from bertjax.models.heads.bilstm import BiLstm
 from bertjax.objectives.fine_tuning import array_name
 from bertjax.objectives.task_losses import TASK_LOSSES
@@ -106,7 +106,7 @@ class FineTuning:
             for task, each in self.data.items()
             for what, identity in (each.identity | each.others).items()
         }
-        return facts_of(self.recipe.plain, self.folder, content)
+        return facts_of(self.recipe.config_dict, self.folder, content)
 
     def search(self) -> Search:
         """The search in the folder, which gets config.json."""
@@ -114,7 +114,7 @@ class FineTuning:
         def write() -> None:
             for name in self.recipe.names:
                 (self.folder / name).mkdir(exist_ok=True)
-                write_json(self.folder / name / "config.json", self.recipe.plain_of(name))
+                write_json(self.folder / name / "config.json", self.recipe.config_dict_of(name))
 
         from_first(write)
         return Search(self.folder, self.recipe, self.data, self.trials, self.best_model())
@@ -126,10 +126,10 @@ class FineTuning:
             for name, source in self.sources.items()
             for branch in source.params
         }
-        fresh = [branch for branch in self.trials.parameters if branch not in given]
+        initial = [branch for branch in self.trials.parameters if branch not in given]
         say(
-            f"new in every trial: {', '.join(fresh)}"
-            if fresh
+            f"new in every trial: {', '.join(initial)}"
+            if initial
             else f"nothing is new: every trial goes on with the output layer of {self.base.origin}"
         )
 
@@ -154,9 +154,9 @@ class FineTuning:
             model = experiment.model
             return Pretrained(
                 origin=str(self.folder / name),
-                kind=TASK_LOSSES[task.family.objective].kind,
-                spec=plain(spec),
-                params=to_plain(model.params_of(params, name), spec),
+                head_type=TASK_LOSSES[task.family.objective].head_type,
+                spec=canonical(spec),
+                params=to_canonical(model.params_of(params, name), spec),
                 tokenizer=source.tokenizer,
                 classes=class_names(task.family),
                 task={**about_task(task, recipe.max_length), **settings},
@@ -165,8 +165,8 @@ class FineTuning:
             )
 
         def unpack(models: Mapping[str, Pretrained]) -> Params:
-            fresh = merged(experiment.fresh_state(0).params, experiment.frozen)
-            return _loaded(fresh, models, experiment.model)
+            initial = merged(experiment.initial_state(0).params, experiment.frozen)
+            return _loaded(initial, models, experiment.model)
 
         return BestModel(self.folders, experiment.placement, _write, _read, pack, unpack)
 
@@ -181,9 +181,9 @@ def begin(config: Any, workdir: str) -> tuple[TaskRecipe, Path]:
     check_tracker(recipe.tracker)
     check_given("--workdir", workdir, "say where the run shall lie")
     folder = local_folder(workdir)
-    resolved = with_compute_dtype(recipe.plain, folder)
-    recipe = dataclasses.replace(recipe, plain=resolved, model=resolved["model"])
-    check_same_config(folder, recipe.plain, free_keys(TaskRecipe), TaskRecipe.from_config)
+    resolved = with_compute_dtype(recipe.config_dict, folder)
+    recipe = dataclasses.replace(recipe, config_dict=resolved, model=resolved["model"])
+    check_same_config(folder, recipe.config_dict, free_keys(TaskRecipe), TaskRecipe.from_config)
     placement = make_placement(recipe.mesh, recipe.layout)
     for size in recipe.grid.batch_sizes:
         placement.host_rows(size // max(1, recipe.accumulate))
@@ -192,8 +192,8 @@ def begin(config: Any, workdir: str) -> tuple[TaskRecipe, Path]:
 
 def _beginning(given: Pretrained, task: Task, bilstm: BiLstm | None) -> Pretrained:
     """The parts of the pretrained weights with which a task begins."""
-    kind = TASK_LOSSES[task.family.objective].kind
-    params = given.beginning(kind, class_names(task.family), bilstm)
+    head_type = TASK_LOSSES[task.family.objective].head_type
+    params = given.beginning(head_type, class_names(task.family), bilstm)
     return dataclasses.replace(given, params=params)
 
 

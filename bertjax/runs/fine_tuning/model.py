@@ -11,8 +11,8 @@ from bertjax.base.fields import Field
 from bertjax.base.progress import Progress
 from bertjax.inference.batcher import Batcher
 from bertjax.models.encoders.contract import EncoderSpec
-from bertjax.models.heads.architectures import ARCHITECTURES
 from bertjax.models.heads.bilstm import BiLstm
+from bertjax.models.heads.head_specs import HEAD_SPECS
 from bertjax.models.heads.tasks import OUTPUT_LAYERS
 from bertjax.objectives.task_losses import TASK_LOSSES, TaskLoss
 from bertjax.tasks.encoded import Encoded
@@ -43,15 +43,15 @@ def encoder_with_heads(
     parts: dict[str, Part] = {}
     owners: dict[str, str] = {}  # a branch of the parameters -> the part that has it
     for name, family in families.items():
-        architecture = ARCHITECTURES[TASK_LOSSES[family.objective].kind]
-        module = architecture.module(spec, len(class_names(family)), vars(family))
+        head_spec = HEAD_SPECS[TASK_LOSSES[family.objective].head_type]
+        module = head_spec.module(spec, len(class_names(family)), vars(family))
         module = module.clone(bilstm=bilstm)
         sizes = dict(B=1, C=2, S=8)
-        shape = {letter: sizes[letter] for letter in architecture.axes}
-        common = [p for p in architecture.parts(spec, bilstm) if p not in OUTPUT_LAYERS]
+        shape = {letter: sizes[letter] for letter in head_spec.axes}
+        common = [p for p in head_spec.parts(spec, bilstm) if p not in OUTPUT_LAYERS]
         shared = {branch: owners[branch] for branch in common if branch in owners}
         owners = dict.fromkeys(common, name) | owners
-        parts[name] = Part(module, architecture.inputs(spec, **shape), shared=shared)
+        parts[name] = Part(module, head_spec.inputs(spec, **shape), shared=shared)
     return Model(parts)
 
 

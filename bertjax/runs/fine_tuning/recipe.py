@@ -27,13 +27,13 @@ from bertjax.base.validation import check_numbers, converted
 from bertjax.inference.features.activations import CHOICES
 from bertjax.interop.hugging_face import fields_of, has_model
 from bertjax.interop.pretrained import Pretrained
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.encoders.registry import family_of
-from bertjax.models.heads.architectures import ARCHITECTURES
 from bertjax.models.heads.bilstm import BiLstm
+from bertjax.models.heads.head_specs import HEAD_SPECS
 from bertjax.objectives.task_losses import TASK_LOSSES
-from bertjax.runs.read import Config, OneOf, plain_config, read
+from bertjax.runs.read import Config, OneOf, config_dict_of, read
 from bertjax.runs.recipe import check_tensors
 from bertjax.runs.training_recipe import TrainingRecipe
 from bertjax.tasks.conll import Conll
@@ -184,7 +184,7 @@ class TaskRecipe(TrainingRecipe):
       accumulate: the number of parts of a batch, each with texts of similar length. The update is
         the same, but needs less padding and memory. 0: as many as suit the texts and the device.
       buckets: the most lengths to which parts are padded; a program is compiled for each.
-      lm_weight: the weight of the next token's loss beside the task's, for GPT, whose paper has
+      lm_weight: the weight of the next token's loss next to the task's, for GPT, whose paper has
         0.5.
       bilstm: a BiLSTM over the encoder, new in every trial, if hidden is above 0, such as 768.
       features: the feature-based approach: a tagger over fixed vectors of the encoder.
@@ -228,9 +228,9 @@ class TaskRecipe(TrainingRecipe):
     @classmethod
     def from_config(cls, config: Config) -> Self:
         """Reads a config; raises InputError, which names the first mistake in it."""
-        plain = plain_config(config)
-        fields = dict(plain)
-        data = plain.get("data", "")
+        config_dict = config_dict_of(config)
+        fields = dict(config_dict)
+        data = config_dict.get("data", "")
         if "tasks" in fields:
             if "task" in fields:
                 raise InputError("config.task and config.tasks: leave one out")
@@ -239,7 +239,7 @@ class TaskRecipe(TrainingRecipe):
             fields["tasks"] = {"": _task("task", data, fields.pop("task", None))}
         if "learning_rate" in converted(fields.get("optimizer", {}), dict, "config.optimizer"):
             raise InputError("config.optimizer.learning_rate: give it as config.grid.learning_rate")
-        recipe = read(cls, fields | dict(plain=plain))
+        recipe = read(cls, fields | dict(config_dict=config_dict))
         recipe._check()
         return recipe
 
@@ -260,7 +260,7 @@ class TaskRecipe(TrainingRecipe):
             why = f"goes with one task, and config.tasks names {', '.join(self.tasks)}"
             raise self.wrong("lm_weight", f"{why}: leave one out")
         if self.lm_weight and (self.bilstm.hidden or self.features):
-            why = "a BiLSTM reads on behind each token, and can predict no next one: leave one out"
+            why = "a BiLSTM reads on after each token, and can predict no next one: leave one out"
             raise self.wrong("lm_weight", why)
         if "" in self.tasks and self.share_power != 1:
             raise self.wrong("share_power", "one task has all batches: set it to 1")
@@ -281,8 +281,8 @@ class TaskRecipe(TrainingRecipe):
         why = f", the longest sequence of {given.origin}"
         check_range("config.max_length", self.max_length, 8, longest, why)
         for task in () if self.features else self.tasks.values():
-            architecture = ARCHITECTURES[TASK_LOSSES[task.family.objective].kind]
-            if not architecture.fits(given.family):
+            head_spec = HEAD_SPECS[TASK_LOSSES[task.family.objective].head_type]
+            if not head_spec.fits(given.family):
                 raise InputError(
                     f"{given.origin}: {given.family.name} has no head for {task.name}: give its "
                     "features to a tagger, as configs/finetune_ner.py:features does"
@@ -297,24 +297,26 @@ class TaskRecipe(TrainingRecipe):
 
     def _check_reads_on(self, spec: EncoderSpec) -> None:
         """Raises InputError unless the model can predict next tokens and a class."""
-        kind, heads = TASK_LOSSES[self.task.family.objective].kind, family_of(spec).heads
-        if not (kind in kinds.OF_WHOLE_TEXTS and heads.get(kinds.CAUSAL_LM) == ()):
-            own = f"this is a {spec.encoder} for {kind}: set it to 0"
-            why = f"only a GPT predicts the next token beside a class of whole texts, and {own}"
+        head_type, heads = TASK_LOSSES[self.task.family.objective].head_type, family_of(spec).heads
+        if not (head_type in head_types.OF_WHOLE_TEXTS and heads.get(head_types.CAUSAL_LM) == ()):
+            own = f"this is a {spec.encoder} for {head_type}: set it to 0"
+            why = f"only a GPT predicts the next token next to a class of whole texts, and {own}"
             raise self.wrong("lm_weight", why)
 
     def in_transformers(self, spec: EncoderSpec, task: Task) -> bool:
         """Whether transformers has a class for a trained model; then it is stored for it."""
-        kind = TASK_LOSSES[task.family.objective].kind
-        return not self.bilstm.hidden and has_model(spec, kind)
+        head_type = TASK_LOSSES[task.family.objective].head_type
+        return not self.bilstm.hidden and has_model(spec, head_type)
 
-    def plain_of(self, name: str) -> Mapping[str, Any]:
+    def config_dict_of(self, name: str) -> Mapping[str, Any]:
         """The config of one of several tasks alone, or of all, in the form of config.json."""
         if not name:
-            return self.plain
-        own = {key: x for key, x in self.plain["tasks"][name].items() if key != "data"}
-        plain = {key: x for key, x in self.plain.items() if key not in ("tasks", "share_power")}
-        return plain | {"data": self.tasks[name].data, "task": own}
+            return self.config_dict
+        own = {key: x for key, x in self.config_dict["tasks"][name].items() if key != "data"}
+        config_dict = {
+            key: x for key, x in self.config_dict.items() if key not in ("tasks", "share_power")
+        }
+        return config_dict | {"data": self.tasks[name].data, "task": own}
 
 
 def check_task_name(name: str, place: str) -> None:

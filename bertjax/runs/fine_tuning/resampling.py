@@ -69,5 +69,5 @@ def read_resampled(folder: Path, split: str, metric: str) -> list[float] | None:
     path = folder / RESAMPLED_FILE
     if not path.exists():
         return None
-    cure = "remove it; its row is then compared by its seeds alone"
-    return read_json(path, cure=cure).get(split, {}).get(metric)
+    hint = "remove it; its row is then compared by its seeds alone"
+    return read_json(path, hint=hint).get(split, {}).get(metric)

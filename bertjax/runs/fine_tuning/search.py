@@ -31,7 +31,7 @@ from bertjax.runs.run_folder import (
     trial_folder,
 )
 from bertjax.tasks.task import Outputs
-from bertjax.training.journal import METRICS_FILE, read_metrics
+from bertjax.training.metrics_log import METRICS_FILE, read_metrics
 from bertjax.training.model import Params
 from bertjax.training.sharding.hosts import from_first, say
 

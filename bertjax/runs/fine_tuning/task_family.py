@@ -7,7 +7,7 @@ from bertjax.base.checks import about, check_choice, check_range
 from bertjax.base.errors import InputError
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.sentence_transformers import ACTIVATION
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.tasks.choice import MultipleChoice
 from bertjax.tasks.classification import AnsweredPairs, Classification, Regression
 from bertjax.tasks.multi_label import MultiLabel
@@ -23,19 +23,19 @@ _PROBLEM_TYPES: dict[str, type[Classification | MultiLabel | Regression]] = {
     "regression": Regression,
 }
 _FAMILIES: dict[str, type[AnsweredPairs | MultipleChoice | Tagging | QuestionAnswering]] = {
-    kinds.ANSWER_NETWORK: AnsweredPairs,
-    kinds.MULTIPLE_CHOICE: MultipleChoice,
-    kinds.TOKEN_CLASSIFICATION: Tagging,
-    kinds.TAG_SEQUENCE: TagSequences,
-    kinds.QUESTION_ANSWERING: QuestionAnswering,
+    head_types.ANSWER_NETWORK: AnsweredPairs,
+    head_types.MULTIPLE_CHOICE: MultipleChoice,
+    head_types.TOKEN_CLASSIFICATION: Tagging,
+    head_types.TAG_SEQUENCE: TagSequences,
+    head_types.QUESTION_ANSWERING: QuestionAnswering,
 }
 RERANKER = "reranker"
 # The loss that a reranker has learned by -> what the number is that it predicts.
-_THEIRS = "theirs"  # the loss of a `CrossEncoder` of sentence-transformers
+_REFERENCE = "theirs"  # the loss of a `CrossEncoder` of sentence-transformers
 _VALUES = {
     "binary": "it is a logit: 1 / (1 + exp(-value)) is the probability that they do",
     "squared": "it is on the scale of the scores that were learned",
-    _THEIRS: "it is the output before the activation of sentence-transformers' CrossEncoder",
+    _REFERENCE: "it is the output before the activation of sentence-transformers' CrossEncoder",
 }
 _QUESTIONS_LENGTH = 384  # of a window, if the model gives none; from `run_squad.py`
 
@@ -44,9 +44,9 @@ def remembered(family: Family, max_length: int) -> dict[str, Any]:
     """Makes the content of `Pretrained.task`, which `task_family_of` reads."""
     fields = dataclasses.asdict(family)
     fields.pop("classes", None)  # `Pretrained.classes` has them
-    kinds = {known.objective: kind for kind, known in _PROBLEM_TYPES.items()}
-    kind = kinds.get(family.objective)
-    return ({"problem_type": kind} if kind else {}) | {"max_length": max_length} | fields
+    head_types = {known.objective: head_type for head_type, known in _PROBLEM_TYPES.items()}
+    head_type = head_types.get(family.objective)
+    return ({"problem_type": head_type} if head_type else {}) | {"max_length": max_length} | fields
 
 
 def about_task(task: Task, max_length: int) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def _loss_of_reranker(pretrained: Pretrained) -> str | None:
     if task.get("name") == RERANKER:
         return task.get("loss", "")
     theirs = len(pretrained.classes) == 1 and "max_length" not in task
-    return _THEIRS if theirs and pretrained.kept.get(ACTIVATION) else None
+    return _REFERENCE if theirs and pretrained.kept.get(ACTIVATION) else None
 
 
 def in_words(pretrained: Pretrained) -> str:
@@ -91,21 +91,21 @@ def task_family_of(pretrained: Pretrained) -> tuple[Family, int]:
     family: type[
         Classification | MultiLabel | Regression | MultipleChoice | Tagging | QuestionAnswering
     ]
-    if pretrained.kind == kinds.SEQUENCE_CLASSIFICATION:
-        kind = pretrained.problem_type
-        check_choice(f"{pretrained.origin}: problem_type", kind, _PROBLEM_TYPES)
-        if kind == "regression" and len(pretrained.classes) != 1:
+    if pretrained.head_type == head_types.SEQUENCE_CLASSIFICATION:
+        head_type = pretrained.problem_type
+        check_choice(f"{pretrained.origin}: problem_type", head_type, _PROBLEM_TYPES)
+        if head_type == "regression" and len(pretrained.classes) != 1:
             raise InputError(
                 f"{pretrained.origin}: a regression to {len(pretrained.classes)} numbers; only "
                 "those to one are served"
             )
-        family = _PROBLEM_TYPES[kind]
-    elif pretrained.kind in _FAMILIES:
-        family = _FAMILIES[pretrained.kind]
+        family = _PROBLEM_TYPES[head_type]
+    elif pretrained.head_type in _FAMILIES:
+        family = _FAMILIES[pretrained.head_type]
     else:
         classes = pretrained.names.classes
-        known = (kinds.SEQUENCE_CLASSIFICATION, *_FAMILIES)
-        with_heads = ", ".join(classes[kind] for kind in known if kind in classes)
+        known = (head_types.SEQUENCE_CLASSIFICATION, *_FAMILIES)
+        with_heads = ", ".join(classes[head_type] for head_type in known if head_type in classes)
         raise InputError(
             f"{pretrained.origin}: {pretrained.class_name} has no head of a task: give one of "
             f"{with_heads or 'the models that read pieces'}, as launch/finetune.py makes them"

@@ -11,7 +11,7 @@ import numpy as np
 
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.vocabulary_change import with_rows
-from bertjax.models.encoders.computation import plain
+from bertjax.models.encoders.computation import canonical
 from bertjax.text.template import Template
 from bertjax.text.tokenizer import LIBRARY_KINDS, Tokenizer
 
@@ -36,7 +36,7 @@ def with_task_tokens(given: Pretrained) -> Pretrained:
         return np.concatenate([rows, new.astype(rows.dtype)])
 
     changed = with_rows(given, _extended(tokenizer, given.origin), with_fresh)
-    return dataclasses.replace(changed, spec=plain(changed.spec))
+    return dataclasses.replace(changed, spec=canonical(changed.spec))
 
 
 def _extended(tokenizer: Tokenizer, origin: str) -> Tokenizer:

@@ -20,7 +20,7 @@ from bertjax.tasks.buckets import Epochs, choose_lengths, choose_rows
 from bertjax.tasks.task import Outputs
 from bertjax.tasks.together import Together
 from bertjax.training.experiment import Experiment
-from bertjax.training.loop import Course, Intervals, Phase, Trainer
+from bertjax.training.loop import Intervals, Phase, RunPlan, Trainer
 from bertjax.training.model import Model, Params, merged
 from bertjax.training.optimizers.optimizer import make_optimizer
 from bertjax.training.optimizers.schedule import make_schedule
@@ -64,8 +64,8 @@ class Trials:
             name: TaskObjective(task.family.objective, Settings(**task.objective_settings))
             for name, task in recipe.tasks.items()
         }
-        self._whole_batch = any(each.row.whole_batch for each in self._objectives.values())
-        if self._whole_batch and recipe.accumulate > 1:
+        self._full_batch = any(each.row.needs_full_batch for each in self._objectives.values())
+        if self._full_batch and recipe.accumulate > 1:
             raise InputError(
                 f"config.accumulate={recipe.accumulate}: the task compares the rows of a batch "
                 "with each other, so that it cannot take the batch in parts: set it to 0"
@@ -75,11 +75,11 @@ class Trials:
         self._flops_per_token, self._start = flops_per_token, start or (lambda params: params)
         placement = make_placement(recipe.mesh, recipe.layout)
         trained = predicting_next(model) if recipe.lm_weight else model
-        beside = {"lm_loss": recipe.lm_weight, "penalty": penalty}
-        beside = {name: weight for name, weight in beside.items() if weight}
+        added = {"lm_loss": recipe.lm_weight, "penalty": penalty}
+        added = {name: weight for name, weight in added.items() if weight}
         self.experiment = Experiment(
             model=trained,
-            objective=FineTuning(self._objectives, beside),
+            objective=FineTuning(self._objectives, added),
             optimizer=make_optimizer(recipe.optimizer, partial(logical_axes, trained.init)),
             placement=placement,
             frozen=dict(frozen),
@@ -119,7 +119,7 @@ class Trials:
         """The rows of each part of a batch, which are the same for all tasks."""
         sizes = [len(each.train) for each in self._data.values()]
         size = min(trial.batch_size, max(sizes))
-        if self._whole_batch:
+        if self._full_batch:
             return size
         if self._recipe.accumulate:
             return trial.batch_size // self._recipe.accumulate
@@ -152,7 +152,7 @@ class Trials:
         """The run of a trial."""
         recipe, phase = self._recipe, self._phase(trial)
         optimizer = dataclasses.replace(recipe.optimizer, learning_rate=trial.learning_rate)
-        course = Course(
+        plan = RunPlan(
             phases=[phase],
             schedule=make_schedule(optimizer, phase.last_step),
             seed=trial.seed,
@@ -166,10 +166,10 @@ class Trials:
         )
         return Run(
             trainer=self._trainer,
-            course=course,
+            plan=plan,
             folder=folder,
-            begin=lambda: (self.experiment.fresh_state(trial.seed).started(self._start), {}),
-            config={**recipe.plain, **dataclasses.asdict(trial)},
+            begin=lambda: (self.experiment.initial_state(trial.seed).started(self._start), {}),
+            config={**recipe.config_dict, **dataclasses.asdict(trial)},
             tracker=recipe.tracker,
         )
 

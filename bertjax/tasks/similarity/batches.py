@@ -194,14 +194,14 @@ class Batches:
         *,
         lengths: tuple[int, int],
         pad_id: int,
-        snug: bool,
+        pad_to_longest: bool,
     ):
         self._mixed, self._sides = mixed, (queries, passages)
-        self._most, self._pad_id, self._snug = lengths, pad_id, snug
+        self._most, self._pad_id, self._pads_to_longest = lengths, pad_id, pad_to_longest
 
     def lengths(self, whole: Chosen) -> tuple[int, int]:
         """The lengths of queries and of passages in a batch."""
-        if not self._snug:
+        if not self._pads_to_longest:
             return self._most
         texts = whole.query, whole.passage
         longest = (side.longest(each) for side, each in zip(self._sides, texts, strict=True))
@@ -236,14 +236,14 @@ class JoinedBatches:
         tokenizer: Tokenizer,
         *,
         length: int,
-        snug: bool,
+        pad_to_longest: bool,
     ):
         self._mixed, self._ids, self._tokenizer = mixed, ids, tokenizer
-        self._most, self._snug = length, snug
+        self._most, self._pads_to_longest = length, pad_to_longest
         self._lengths = np.array([len(each) for each in ids])
 
     def _length(self, whole: Chosen) -> int:
-        if not self._snug:
+        if not self._pads_to_longest:
             return self._most
         there = whole.passage >= 0
         pairs = self._lengths[whole.query][:, None] + self._lengths[np.maximum(whole.passage, 0)]

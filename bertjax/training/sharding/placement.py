@@ -73,11 +73,11 @@ class Placement:
             for size, name, axis in zip(shape, names, spec, strict=False):
                 ways = self.mesh.shape[axis] if axis else 1
                 if size % ways:
-                    cure = "set config.model.vocab_multiple, or choose"
-                    cure = cure if name == axes.VOCAB else "choose"
+                    hint = "set config.model.vocab_multiple, or choose"
+                    hint = hint if name == axes.VOCAB else "choose"
                     raise InputError(
                         f"parameter {jax.tree_util.keystr(path)}: {name} = {size} does not divide "
-                        f"over the {ways} devices of mesh axis {axis!r}: {cure} another "
+                        f"over the {ways} devices of mesh axis {axis!r}: {hint} another "
                         "config.layout or config.mesh"
                     )
             if stored and (place := self._share(names, shape, spec)) is not None:

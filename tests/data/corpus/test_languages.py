@@ -20,7 +20,7 @@ def test_a_source_may_name_its_language():
 
 
 def test_the_shares_of_languages():
-    """Two English sources of 60 and 30, and 10 of Swahili: 0.9^a beside 0.1^a (section 3.1)."""
+    """Two English sources of 60 and 30, and 10 of Swahili: 0.9^a next to 0.1^a (section 3.1)."""
     given = ["en", "sw", "en"], [60, 10, 30]
     assert language_shares(*given, 1.0) == pytest.approx([0.6, 0.1, 0.3])
     english = 0.9**0.5 / (0.9**0.5 + 0.1**0.5)

@@ -101,7 +101,7 @@ def test_at_least_one_token_and_never_more_than_there_are():
 TABLE_8 = [(0.8, 0.1), (1.0, 0.0), (0.8, 0.0), (0.8, 0.2), (0.0, 0.2), (0.0, 1.0), (0.0, 0.0)]
 
 
-@pytest.mark.parametrize("mask_share,random_share", TABLE_8)
+@pytest.mark.parametrize("mask_share, random_share", TABLE_8)
 def test_replacements_have_the_shares_asked_for(mask_share, random_share):
     ids, lengths = rows_of([128] * 4000, 128)
     hidden, masked = mask(ids, lengths, MaskingRule(mask=mask_share, random=random_share))
@@ -125,7 +125,7 @@ def test_random_replacements_are_uniform_over_ordinary_tokens():
 
 
 @pytest.mark.parametrize("whole_words", [False, True])
-@pytest.mark.parametrize("length,tokens", [(128, 128), (128, 90), (40, 37)])
+@pytest.mark.parametrize("length, tokens", [(128, 128), (128, 90), (40, 37)])
 def test_every_position_is_hidden_as_often(whole_words, length, tokens):
     ids, lengths = rows_of([tokens] * 20_000, length)
     _, masked = mask(ids, lengths, MaskingRule(whole_words=whole_words))
@@ -161,7 +161,7 @@ def words_of(ids, continues):
     return word
 
 
-@pytest.mark.parametrize("length,share", [(128, 0.3), (64, 0.6), (512, 0.3), (31, 0.9)])
+@pytest.mark.parametrize("length, share", [(128, 0.3), (64, 0.6), (512, 0.3), (31, 0.9)])
 def test_whole_words_are_hidden_together(length, share):
     lengths = np.random.default_rng(1).integers(max(5, length - 40), length + 1, 200)
     ids, lengths = rows_of(lengths, length)
@@ -178,7 +178,7 @@ def test_whole_words_are_hidden_together(length, share):
 
 
 def test_words_end_where_classes_differ():
-    """Pieces that could go on a word do so only behind a piece of their class."""
+    """Pieces that could go on a word do so only after a piece of their class."""
     ids, lengths = rows_of([31] * 400, 31)
     begins, ends = np.arange(SIZE) % 4, np.arange(SIZE) // 4 % 4  # classes; 0: of no word
     links = np.array([0, 1, 2, 4], np.uint8)[np.stack([begins, ends])]

@@ -161,12 +161,12 @@ def test_rows_are_full(long_documents, short_documents):
 
 
 def test_epochs_differ(long_documents, short_documents):
-    """Rows come in another order, borders move, and pieces are beside other pieces."""
+    """Rows come in another order, borders move, and pieces are next to other pieces."""
     examples = long_documents.examples(129, **MASKED)
     one, two = (pieces_of(epoch_of(long_documents, examples, epoch)) for epoch in (0, 1))
     first, other = (start[np.diff(row, prepend=-1) > 0] for row, start, _ in (one, two))
     assert (first == other).mean() < 0.01
-    # A piece stays where the rest is before it, or behind it, in both epochs: two in three do.
+    # A piece stays where the rest is before it, or after it, in both epochs: two in three do.
     assert 0.5 < np.isin(one[1], two[1]).mean() < 0.8
 
     examples = short_documents.examples(301, **MASKED)

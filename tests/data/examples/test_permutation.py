@@ -138,7 +138,7 @@ def test_spans_are_those_of_the_reference():
     sizes = np.bincount(last - first, minlength=6)[1:6] / len(first)
     expected = 1 / np.arange(1, 6)
     np.testing.assert_allclose(sizes, expected / expected.sum(), atol=0.03)
-    # The text between two spans is what one leaves behind it, and the other before it.
+    # The text between two spans is what one leaves After it, and the other before it.
     begins[:] = True
     edges = np.diff(np.pad(draw(40).astype(int), [(0, 0), (1, 1)]))
     row, first = np.nonzero(edges == 1)

@@ -15,7 +15,7 @@ STREAMED = LeftToRight("stream")
 
 
 def _stream_of_a_walk(corpus: Corpus, source: int) -> list[int]:
-    """The ids of a source's documents, with a separator behind each."""
+    """The ids of a source's documents, with a separator after each."""
     ids, store = [], corpus.store
     span = store.sources[source]
     for document in range(span.first_document, span.last_document_exclusive):

@@ -63,15 +63,15 @@ def test_every_pair_once_an_epoch_cut_so_that_both_texts_fit(corpus):
 
 
 def test_other_rows_are_those_of_spans(corpus):
-    ours, spans = (
+    result, spans = (
         many(corpus.examples(40, objective=objective), 2)
         for objective in (TRANSLATIONS, MaskedLM("spans"))
     )
-    _, parallel = split_rows(corpus, ours)
+    _, parallel = split_rows(corpus, result)
     for name in spans:
-        np.testing.assert_array_equal(ours[name][~parallel], spans[name][~parallel])
+        np.testing.assert_array_equal(result[name][~parallel], spans[name][~parallel])
     np.testing.assert_array_equal(
-        ours["position_ids"][~parallel], np.broadcast_to(np.arange(40), ((~parallel).sum(), 40))
+        result["position_ids"][~parallel], np.broadcast_to(np.arange(40), ((~parallel).sum(), 40))
     )
 
 

@@ -22,7 +22,7 @@ from bertjax.inference.features.compute import Extractor
 from bertjax.interop.pretrained import Pretrained
 from bertjax.models.encoders.presets import BertSpec
 from bertjax.models.encoders.transformer import Transformer
-from bertjax.models.heads.architectures import text_inputs
+from bertjax.models.heads.head_specs import text_inputs
 from bertjax.objectives.task_losses import TASK_LOSSES
 from bertjax.tasks.tagging import Sentence, Tagging
 from bertjax.text.special_tokens import SPECIAL_TOKENS

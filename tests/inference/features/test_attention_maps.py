@@ -1,4 +1,4 @@
-"""What each head attends to: beside transformers, and by its properties."""
+"""What each head attends to: next to transformers, and by its properties."""
 
 import dataclasses
 from functools import partial
@@ -10,7 +10,7 @@ import pytest
 from bertjax.base.errors import InputError
 from bertjax.inference.features.attention_maps import attention_maps
 from bertjax.interop.hugging_face import write_hugging_face
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.models.encoders.registry import make_encoder
 from tests.helpers.closeness import assert_close
 from tests.helpers.small_models import SPEC
@@ -35,7 +35,7 @@ def test_what_is_not_seen_has_no_share(make_pretrained, vocabulary):
     size = maps.shape[-1]
     assert (maps[..., ~np.tri(size, dtype=bool)] == 0).all()
     assert (maps[..., np.tri(size, dtype=bool)] > 0).all()
-    local = modernbert_models.small_model(vocabulary, kinds.MASKED_LM)
+    local = modernbert_models.small_model(vocabulary, head_types.MASKED_LM)
     _, maps = attention_maps(local, f"{TEXT} {TEXT}", most=64)
     far = abs(np.subtract.outer(*2 * [np.arange(maps.shape[-1])])) > 3
     seen_far = [(layer[:, far] > 0).all() for layer in maps]
@@ -45,7 +45,7 @@ def test_what_is_not_seen_has_no_share(make_pretrained, vocabulary):
 
 def test_more_layers_than_ten_are_in_their_order(make_pretrained, vocabulary):
     spec = dataclasses.replace(modernbert_models.SPEC, num_hidden_layers=12)
-    model = modernbert_models.small_model(vocabulary, kinds.MASKED_LM, spec)
+    model = modernbert_models.small_model(vocabulary, head_types.MASKED_LM, spec)
     _, maps = attention_maps(model, TEXT + TEXT, most=64)
     far = abs(np.subtract.outer(*2 * [np.arange(maps.shape[-1])])) > 3
     seen_far = [bool((layer[:, far] > 0).any()) for layer in maps]
@@ -73,13 +73,13 @@ def test_they_are_transformers_s(make_pretrained, vocabulary, tmp_path, kind):
     if kind == "bert":
         given = make_pretrained("BertForMaskedLM")
     else:
-        given = modernbert_models.small_model(vocabulary, kinds.MASKED_LM)
+        given = modernbert_models.small_model(vocabulary, head_types.MASKED_LM)
     write_hugging_face(given, tmp_path)
-    theirs = transformers.AutoModel.from_pretrained(tmp_path, attn_implementation="eager").eval()
+    reference = transformers.AutoModel.from_pretrained(tmp_path, attn_implementation="eager").eval()
     tokens, maps = attention_maps(given, TEXT, most=13)
     ids = torch.tensor([[given.tokenizer.readable.index(token) for token in tokens]])
     with torch.no_grad():
-        wanted = theirs(input_ids=ids, output_attentions=True).attentions
+        wanted = reference(input_ids=ids, output_attentions=True).attentions
     wanted = np.concatenate([each.numpy() for each in wanted])
     assert_close(maps, wanted, 1000)  # scores of about 10
 

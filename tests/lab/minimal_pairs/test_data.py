@@ -37,7 +37,7 @@ def test_a_folder(folder):
     assert [pair.uid for pair in pairs] == ["a.tricky", "one", "one", "one", "two", "two"]
     where = f"{folder}/a.tricky.jsonl line 1"
     assert pairs[0] == Pair("A: Who?\nB: Me.", "A: Who?\nB: Tea.", "a.tricky", "", "", where)
-    where = f"{folder}/b.jsonl.xz line 6"  # behind an empty line
+    where = f"{folder}/b.jsonl.xz line 6"  # after an empty line
     assert pairs[-1] == Pair("two 1 yes", "two 1 no", "two", "argument_structure", "f", where)
 
 

@@ -49,14 +49,14 @@ def lines_of(steps, offset=0.0):
     return rows
 
 
-def mark_of_verdict(shown):
-    """The class of the first paragraph that has one, behind the page's own."""
+def mark_of_status(shown):
+    """The class of the first paragraph that has one, after the page's own."""
     (mark, *_) = [a["class"] for name, a in shown.elements if name == "p" and "class" in a]
     return mark
 
 
 def test_a_run_of_pre_training(tmp_path):
-    """The curves are the metrics, beside the baseline, the verdict, the phases and the config."""
+    """The curves are the metrics, next to the baseline, the health, the phases and the config."""
     rows = lines_of(range(10, 101, 10))
     shown = show(write_run(tmp_path / "run", rows))
     for number, name in enumerate(("mlm_loss", "loss", "learning_rate", "tokens_per_second")):
@@ -73,7 +73,7 @@ def test_a_run_of_pre_training(tmp_path):
     assert "healthy: held-out mlm_loss 6.00 (unigram baseline 6.50)" in shown.text
     assert "unigram baseline 6.50" in shown.text and "healthy: it uses the context" in shown.text
     assert "diverging above 6.50" in shown.text  # the best of phase 2, 6.00, and half a nat
-    assert mark_of_verdict(shown) == "note good"
+    assert mark_of_status(shown) == "note good"
     assert "phase 1: 16 x 32" in shown.text
     assert "optimizer.learning_rate 0.01" in shown.text
     names = "last at step lowest at step highest at step"
@@ -103,7 +103,7 @@ def test_a_run_that_diverged(tmp_path):
     rows = lines_of([10, 20]) + [{"step": 30, "split": "train", "loss": math.nan, "mlm_loss": 9.0}]
     shown = show(write_run(tmp_path / "run", rows, diverged="step 31: the loss is nan"))
     assert "diverging: step 31: the loss is nan" in shown.text
-    assert mark_of_verdict(shown) == "note bad"
+    assert mark_of_status(shown) == "note bad"
     assert shown.curve(1, "training")[1][-1] is None
 
 
@@ -111,7 +111,7 @@ def test_a_run_that_has_only_begun(tmp_path):
     shown = show(write_run(tmp_path / "run", []))
     assert "There is no line of metrics.jsonl yet." in shown.text
     assert "unknown: no evaluation yet" in shown.text and shown.data["charts"] == []
-    assert mark_of_verdict(shown) == "note"
+    assert mark_of_status(shown) == "note"
 
 
 def test_where_the_border_of_divergence_begins(tmp_path):
@@ -127,7 +127,7 @@ def test_where_the_border_of_divergence_begins(tmp_path):
 
 
 def test_a_run_with_a_line_of_each_kind(tmp_path):
-    """Points are no curves; the lines are there as they are, and the verdict is."""
+    """Points are no curves; the lines are there as they are, and the health status is."""
     shown = show(write_run(tmp_path / "run", lines_of([10, 20])[1:]))
     assert shown.data["charts"] == [] and "the lines of metrics.jsonl, too few" in shown.text
     assert " step 20 20 split train heldout loss 7.49 7.49 mlm_loss 6.8 6.8 " in shown.text
@@ -154,7 +154,7 @@ def test_several_runs_are_compared(tmp_path):
     assert charts[0] == charts[1] == {"one", two.name}
     assert shown.curve(0, two.name)[0] == [15, 30, 45, 60, 75]
     assert shown.curve(1, "one")[0] == [20, 40]
-    assert shown.text.count("unigram baseline 6.50") == 2  # in the verdicts
+    assert shown.text.count("unigram baseline 6.50") == 2  # in the health statuses
     assert "loss, training" in shown.text and "loss, held-out" in shown.text
 
 

@@ -38,15 +38,15 @@ def test_losses_and_gradients_are_those_of_torch():
                 labels[row, :, n:] = -1
         weight = torch.tensor(projection, requires_grad=True)
         x = torch.tensor(vectors) @ weight
-        theirs = torch.cdist(x, x).pow(2) if kind == DISTANCE else x.pow(2).sum(-1)
+        reference = torch.cdist(x, x).pow(2) if kind == DISTANCE else x.pow(2).sum(-1)
         total = torch.tensor(0.0)
         for row, n in enumerate(lengths):
             own = (slice(n),) * (len(shape) - 1)
-            wrong = (theirs[row][own] - torch.tensor(labels[row][own])).abs().sum()
+            wrong = (reference[row][own] - torch.tensor(labels[row][own])).abs().sum()
             total = total + wrong / n ** (len(shape) - 1)
         total.backward()
         found = jax.jit(predicted, static_argnums=0)(kind, projection, vectors)
-        assert_close(found, theirs.detach())
+        assert_close(found, reference.detach())
         both = jax.jit(jax.value_and_grad(l1_loss, argnums=1), static_argnums=0)
         loss, gradient = both(kind, projection, vectors, labels)
         assert float(loss) == pytest.approx(total.item(), rel=rounding(1))
@@ -54,7 +54,7 @@ def test_losses_and_gradients_are_those_of_torch():
 
 
 def test_a_probe_finds_the_tree():
-    """Vectors whose squared distances are a tree's, turned and beside noise of other directions.
+    """Vectors whose squared distances are a tree's, turned and next to noise of other directions.
 
     A word's vector is the sum of a unit vector for itself and for each word above it but the root.
     """

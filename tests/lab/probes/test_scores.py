@@ -27,8 +27,8 @@ def test_the_least_spanning_tree():
     for n in (1, 2, 7, 15):
         distances = random.uniform(1, 9, (n, n))
         distances += distances.T
-        theirs = minimum_spanning_tree(np.triu(distances, 1)).nonzero()
-        expected = {(int(i), int(j)) for i, j in zip(*theirs, strict=True)}
+        reference = minimum_spanning_tree(np.triu(distances, 1)).nonzero()
+        expected = {(int(i), int(j)) for i, j in zip(*reference, strict=True)}
         assert spanning_tree(distances, np.arange(n)) == expected
 
 
@@ -57,11 +57,11 @@ def test_correlations_by_length():
     found = [random.uniform(size=gold.shape).round(1) for gold in golds]  # with equal ones
     by_length = spearman_by_length(trees, golds, found)
 
-    def theirs(numbers):
+    def reference(numbers):
         rows = [(g, f) for n in numbers for g, f in zip(golds[n], found[n], strict=True)]
         return np.mean([spearmanr(g, f).correlation for g, f in rows])
 
-    assert by_length == pytest.approx({3: theirs([3]), 5: theirs([0, 1]), 8: theirs([2])})
-    assert mean_over_lengths(by_length) == pytest.approx((theirs([0, 1]) + theirs([2])) / 2)
+    assert by_length == pytest.approx({3: reference([3]), 5: reference([0, 1]), 8: reference([2])})
+    assert mean_over_lengths(by_length) == pytest.approx((reference([0, 1]) + reference([2])) / 2)
     depths = [each.depths for each in trees]
     assert spearman_by_length(trees, depths, depths) == pytest.approx({3: 1, 5: 1, 8: 1})

@@ -82,7 +82,7 @@ def test_what_is_done_is_not_run(tmp_path):
 
 
 def test_a_failure_stops_only_what_needs_it(tmp_path, capfd):
-    does = {"a": "print('begun')\nimport sys\nsys.exit('error: no such thing')"}
+    does = {"a": "print('started')\nimport sys\nsys.exit('error: no such thing')"}
     failed = _processes(tmp_path, does).run(ALL, set())
     assert failed == {
         "a": "error: no such thing",
@@ -95,7 +95,7 @@ def test_a_failure_stops_only_what_needs_it(tmp_path, capfd):
 
 
 def test_two_run_at_a_time_each_on_its_own_device(tmp_path):
-    """Each of two stages waits until the other has begun."""
+    """Each of two stages waits until the other has started."""
     waits = (
         "import os, time\nopen({mine!r}, 'w').write(os.environ['CUDA_VISIBLE_DEVICES'])\n"
         "while not os.path.exists({other!r}): time.sleep(0.01)"

@@ -112,10 +112,10 @@ def test_a_difference_has_the_errors_of_seeds_and_of_examples():
     rng = np.random.default_rng(0)
     samples = rng.normal(size=(2, 3, 40))
     mine = Figure((5.0, 7.0, 6.5), samples[0])
-    theirs = Figure((4.0, 5.0, 6.0), samples[1])
+    reference = Figure((4.0, 5.0, 6.0), samples[1])
     by_hand = np.var([1.0, 2.0, 0.5], ddof=1) / 3
     by_hand += np.var(samples[0].mean(0) - samples[1].mean(0), ddof=1)
-    assert standard_error(mine, theirs).value == pytest.approx(np.sqrt(by_hand))
+    assert standard_error(mine, reference).value == pytest.approx(np.sqrt(by_hand))
     # What both models share cancels: the same examples are hard for both.
     shared = Figure((5.0,), samples[:1, 0])
     assert standard_error(shared, Figure((4.0,), samples[:1, 0])).value == pytest.approx(0)
@@ -129,8 +129,8 @@ def test_a_difference_has_the_errors_of_seeds_and_of_examples():
     assert is_clear(1.0, None) is None
     # The differences 1 and 1.1 have the standard error 0.05, of which two seeds need 12.7.
     for values, clear in {(5.0, 5.1): True, (5.0, 5.2): False}.items():
-        mine, theirs = Figure(values), Figure((4.0, 4.0))
-        assert is_clear(mine.mean - theirs.mean, standard_error(mine, theirs)) is clear
+        mine, reference = Figure(values), Figure((4.0, 4.0))
+        assert is_clear(mine.mean - reference.mean, standard_error(mine, reference)) is clear
     same = standard_error(Figure((5.0, 5.0)), Figure((4.0, 4.0)))  # seeds that do nothing
     assert (is_clear(0.0, same), is_clear(1.0, same)) == (False, True)
 
@@ -150,8 +150,8 @@ def test_equal_rows_are_called_different_in_one_of_twenty(seeds, of_examples):
             samples = rng.normal(size=(1, 50)) * of_examples / np.sqrt(2) + np.zeros((number, 1))
             values = tuple(rng.normal(size=number) + shift)
             figures.append(Figure(values, samples if of_examples else None))
-        mine, theirs = figures
-        different.append(is_clear(mine.mean - theirs.mean, standard_error(mine, theirs)))
+        mine, reference = figures
+        different.append(is_clear(mine.mean - reference.mean, standard_error(mine, reference)))
     assert 0.03 < np.mean(different) < 0.07
 
 

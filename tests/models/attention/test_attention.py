@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from bertjax.models.attention.contract import Drop, Mask, Pattern, visible
+from bertjax.models.attention.contract import AttentionPattern, DropoutSpec, Mask, visible
 from bertjax.models.attention.einsum import einsum_self_attention
 from bertjax.models.attention.fused import fused_self_attention
 from bertjax.models.attention.implementations import attention
@@ -48,11 +48,11 @@ MASKS = {
 ALL = np.ones((B, S), np.int32)
 # The same in the terms of the contract.
 SEEN = {
-    "padding": (Mask(MASKS["padding"][:, 0, 0].astype(np.int32)), Pattern()),
-    "causal": (Mask(ALL), Pattern(causal=True)),
-    "nothing to see": (Mask(MASKS["nothing to see"][:, 0, 0]), Pattern()),
-    "packed": (Mask(PACKED >= 0, segment_ids=PACKED), Pattern()),
-    "window": (Mask(ALL), Pattern(window=2)),
+    "padding": (Mask(MASKS["padding"][:, 0, 0].astype(np.int32)), AttentionPattern()),
+    "causal": (Mask(ALL), AttentionPattern(causal=True)),
+    "nothing to see": (Mask(MASKS["nothing to see"][:, 0, 0]), AttentionPattern()),
+    "packed": (Mask(PACKED >= 0, segment_ids=PACKED), AttentionPattern()),
+    "window": (Mask(ALL), AttentionPattern(window=2)),
 }
 
 
@@ -74,7 +74,9 @@ def test_what_a_query_sees(name):
 def test_all_at_once():
     mask = jax.tree.map(jnp.asarray, SEEN["packed"][0])
     expected = MASKS["packed"] & MASKS["causal"] & MASKS["window"]
-    np.testing.assert_array_equal(visible(mask, Pattern(causal=True, window=2), S), expected)
+    np.testing.assert_array_equal(
+        visible(mask, AttentionPattern(causal=True, window=2), S), expected
+    )
 
 
 @pytest.mark.parametrize("name", MASKS)
@@ -122,8 +124,8 @@ def test_probabilities_are_those_that_attention_computes_with(qkv, name):
 def test_value_and_gradient(qkv, name, rate):
     mask = MASKS[name]
 
-    def ours(qkv):
-        return _attend(qkv, name, Drop(SEED, rate) if rate else None)
+    def result(qkv):
+        return _attend(qkv, name, DropoutSpec(SEED, rate) if rate else None)
 
     towards = jnp.asarray(np.random.default_rng(1).normal(size=(B, S, N, H)), jnp.float32)
 
@@ -133,7 +135,7 @@ def test_value_and_gradient(qkv, name, rate):
         return value, pull(towards)
 
     expected = value_and_gradient(lambda qkv: _plain(qkv, mask, rate), qkv)
-    assert_close(value_and_gradient(ours, qkv), expected)
+    assert_close(value_and_gradient(result, qkv), expected)
 
 
 @pytest.mark.parametrize("name", ["nothing to see", "packed"])
@@ -165,7 +167,7 @@ def test_scores_of_any_size(qkv):
 def test_one_array_of_scores_is_kept_for_the_gradient(qkv):
     """The array is bfloat16 [B, N, S, S]; its sign stores the dropout mask."""
     narrow = qkv.astype(jnp.bfloat16)
-    attend = lambda qkv: _attend(qkv, "padding", Drop(SEED, 0.4))  # noqa: E731
+    attend = lambda qkv: _attend(qkv, "padding", DropoutSpec(SEED, 0.4))  # noqa: E731
     pull = jax.jit(lambda qkv: jax.vjp(attend, qkv)[1])(narrow)
     shapes = [leaf for leaf in jax.tree.leaves(pull) if getattr(leaf, "shape", ()) == (B, N, S, S)]
     assert [leaf.dtype for leaf in shapes] == [jnp.bfloat16]
@@ -182,7 +184,7 @@ T = 11
 PLACES = np.arange(T) - np.arange(T - S, T)[:, None]  # the last query stands at the last key
 OF_KEYS = np.sort(np.random.default_rng(4).integers(0, 3, (B, T)), 1)
 OF_QUERIES = np.sort(np.random.default_rng(5).integers(0, 3, (B, S)), 1)
-ROOMS = np.arange(T) < np.array([[T], [6], [9]])  # padding behind the keys
+ROOMS = np.arange(T) < np.array([[T], [6], [9]])  # padding after the keys
 ANY = np.random.default_rng(6).random((B, N, S, T)) < 0.6
 # The arguments of attention, and which keys queries see by them.
 GIVEN = {
@@ -211,10 +213,10 @@ def test_value_and_gradients_of_query_key_value_and_bias(name, rows, implementat
     arrays = [jnp.asarray(rng.normal(size=shape) * 2, jnp.float32) for shape in shapes]
     towards = rng.normal(size=(B, S, N, H)) * seen.any(-1).swapaxes(1, 2)[..., None]
 
-    def ours(*arrays, bias):
+    def result(*arrays, bias):
         return attention(*arrays, bias=bias, implementation=implementation, **given)
 
-    def theirs(*arrays, bias):
+    def reference(*arrays, bias):
         return jax.nn.dot_product_attention(*arrays, bias, jnp.asarray(seen))
 
     def total(attend, *arrays):
@@ -223,8 +225,8 @@ def test_value_and_gradients_of_query_key_value_and_bias(name, rows, implementat
 
     both = jax.value_and_grad(total, argnums=(1, 2, 3, 4), has_aux=True)
     with_gradients = jax.jit(both, static_argnums=0)
-    (_, value), gradients = with_gradients(ours, *arrays)
-    (_, expected), expected_gradients = with_gradients(theirs, *arrays)
+    (_, value), gradients = with_gradients(result, *arrays)
+    (_, expected), expected_gradients = with_gradients(reference, *arrays)
     assert all(np.abs(each).max() > 0.1 for each in expected_gradients)
     assert_close((value, gradients), (expected, expected_gradients))
 
@@ -235,8 +237,8 @@ def test_apart_it_is_self_attention(qkv, name):
     mask, pattern = SEEN[name]
     seen = dict(mask=jnp.asarray(mask.keys), segment_ids=mask.segment_ids)
     query, key, value = jnp.moveaxis(qkv, 2, 0)
-    found = attention(query, key, value, **seen, **pattern._asdict(), drop=Drop(SEED, 0.4))
-    np.testing.assert_array_equal(found, _attend(qkv, name, Drop(SEED, 0.4)))
+    found = attention(query, key, value, **seen, **pattern._asdict(), drop=DropoutSpec(SEED, 0.4))
+    np.testing.assert_array_equal(found, _attend(qkv, name, DropoutSpec(SEED, 0.4)))
 
 
 @pytest.mark.parametrize("implementation", ["einsum", "fused"])
@@ -250,7 +252,7 @@ def test_heads_of_queries_share_keys_and_values(shared, implementation):
     seen = GIVEN["segment ids"][1] & (np.abs(PLACES) <= 7)
     sees = np.broadcast_to(seen.any(-1).swapaxes(1, 2)[..., None], (B, S, 1, 1))
     towards = (rng.normal(size=query.shape) * sees).astype(np.float32)
-    drop = Drop(SEED, 0.3) if implementation == "einsum" else None
+    drop = DropoutSpec(SEED, 0.3) if implementation == "einsum" else None
 
     @jax.jit
     def both(query, key, value, bias):

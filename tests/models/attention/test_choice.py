@@ -9,7 +9,7 @@ import pytest
 
 from bertjax.models.attention import choice
 from bertjax.models.attention.choice import Call, Device, way
-from bertjax.models.attention.contract import Mask, Pattern
+from bertjax.models.attention.contract import AttentionPattern, Mask
 from bertjax.models.attention.implementations import self_attention
 from bertjax.models.attention.local import local_self_attention
 from bertjax.models.encoders.presets import BertSpec, ModernBertSpec
@@ -22,7 +22,7 @@ H100 = Device("cuda", 90, flash=True, cudnn_packed=True)
 A10 = Device("cuda", 86, flash=True)  # cuDNN's packed form needs Hopper
 BARE_H100, BARE_A10 = H100._replace(flash=False), A10._replace(flash=False)
 T4 = Device("cuda", 75)
-GLOBAL, LOCAL = Pattern(), Pattern(window=64)
+GLOBAL, LOCAL = AttentionPattern(), AttentionPattern(window=64)
 
 
 def _call(length=512, pattern=GLOBAL, rate=0.0, dtype="bfloat16", **others):
@@ -41,7 +41,7 @@ def _call(length=512, pattern=GLOBAL, rate=0.0, dtype="bfloat16", **others):
         (TPU, _call(8192, LOCAL, rate=0.1), "blocks"),
         (H100, _call(128), "flash"),
         (H100, _call(8192, LOCAL), "flash"),
-        (H100, _call(512, Pattern(causal=True)), "flash"),
+        (H100, _call(512, AttentionPattern(causal=True)), "flash"),
         (H100, _call(rate=0.1), "einsum"),
         (H100, _call(rate=0.1, dropping=False), "flash"),
         (H100, _call(8192, LOCAL, rate=0.1), "blocks"),
@@ -53,7 +53,7 @@ def _call(length=512, pattern=GLOBAL, rate=0.0, dtype="bfloat16", **others):
         (A10._replace(exact=True), _call(8192, LOCAL), "blocks"),
         (A10._replace(exact=True), _call(8192), "fused"),
         (BARE_H100, _call(8192), "cudnn"),
-        (BARE_H100, _call(8192, Pattern(causal=True)), "fused"),
+        (BARE_H100, _call(8192, AttentionPattern(causal=True)), "fused"),
         (BARE_H100, _call(8192, LOCAL), "blocks"),
         (BARE_H100, _call(128, LOCAL), "fused"),
         (BARE_A10, _call(), "fused"),
@@ -163,7 +163,7 @@ def test_short_documents_are_for_the_ways_that_take_any_number(monkeypatch):
 
 def test_long_sequences_go_by_blocks():
     """And give the values of blocks, bit for bit."""
-    pattern = Pattern(window=3)
+    pattern = AttentionPattern(window=3)
     qkv = jnp.asarray(np.random.default_rng(0).normal(size=(2, 13, 3, 1, 2)), jnp.float32)
     mask = Mask(jnp.ones((2, 13), bool))
     found = self_attention(qkv, mask, pattern, way=choice.taken("auto", _call(13, pattern)).name)

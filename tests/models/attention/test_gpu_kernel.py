@@ -9,7 +9,7 @@ import pytest
 from jax.experimental.pallas import triton
 from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 
-from bertjax.models.attention.contract import Drop, Mask, Pattern, visible
+from bertjax.models.attention.contract import AttentionPattern, DropoutSpec, Mask, visible
 from bertjax.models.attention.gpu_kernel import gpu_self_attention, serves
 from bertjax.models.layers.dropout import keep_mask
 from bertjax.training.sharding.mesh import MeshSpec, make_mesh
@@ -68,21 +68,21 @@ def _found(arrays, mask, pattern, drop):
     "length, heads, width, packed, pattern, rate, bits",
     others_slow(
         [
-            (130, 3, 64, True, Pattern(), 0.1, 16),
-            (100, 2, 32, False, Pattern(causal=True, window=70), 0.2, 32),
-            (300, 2, 64, True, Pattern(window=9), 0.2, 32),
-            (300, 1, 32, True, Pattern(causal=True), 0.1, 16),
-            (128, 2, 64, False, Pattern(), 0.1, 32),  # no block has a place behind the end
-            (40, 1, 128, False, Pattern(), 0.0, 32),  # one block
-            (500, 1, 32, True, Pattern(), 0.0, 32),
+            (130, 3, 64, True, AttentionPattern(), 0.1, 16),
+            (100, 2, 32, False, AttentionPattern(causal=True, window=70), 0.2, 32),
+            (300, 2, 64, True, AttentionPattern(window=9), 0.2, 32),
+            (300, 1, 32, True, AttentionPattern(causal=True), 0.1, 16),
+            (128, 2, 64, False, AttentionPattern(), 0.1, 32),  # no block has a place after the end
+            (40, 1, 128, False, AttentionPattern(), 0.0, 32),  # one block
+            (500, 1, 32, True, AttentionPattern(), 0.0, 32),
         ],
-        (130, 3, 64, True, Pattern(), 0.1, 16),
-        (100, 2, 32, False, Pattern(causal=True, window=70), 0.2, 32),
+        (130, 3, 64, True, AttentionPattern(), 0.1, 16),
+        (100, 2, 32, False, AttentionPattern(causal=True, window=70), 0.2, 32),
     ),
 )
 def test_values_and_gradients(length, heads, width, packed, pattern, rate, bits):
     arrays, mask = _case(length, heads, width, packed)
-    drop = Drop(SEED, rate, bits) if rate else None
+    drop = DropoutSpec(SEED, rate, bits) if rate else None
     assert_close(
         list(_found(arrays, mask, pattern, drop)), list(_exact(arrays, mask, pattern, drop))
     )
@@ -96,7 +96,7 @@ def test_what_is_kept_is_that_of_every_implementation(bits):
     nothing = np.zeros_like(ones)
     arrays = np.stack([nothing, nothing, ones, ones]).astype(np.float32)
     mask = Mask(jnp.ones((B, length), bool))
-    context, _, _, d_value = _found(arrays, mask, Pattern(), Drop(SEED, rate, bits))
+    context, _, _, d_value = _found(arrays, mask, AttentionPattern(), DropoutSpec(SEED, rate, bits))
     kept = np.asarray(kept_by(SEED, (B, heads, length, length), rate, bits))
     weights = kept.transpose(0, 2, 1, 3) / (length * (1 - rate))  # [B, queries, N, keys]
     assert_close(context[..., :length], weights)
@@ -108,12 +108,12 @@ def test_devices_compute_what_one_device_computes():
     """Rows and heads are split over devices; each finds its part of the mask."""
     arrays, mask = _case(50, 6, 32, packed=True)
     arrays, mask = arrays[:, [0, 1, 2, 0]], jax.tree.map(lambda x: x[jnp.array([0, 1, 2, 0])], mask)
-    drop = Drop(SEED, 0.3, 16)
-    expected = _exact(arrays, mask, Pattern(), drop)
+    drop = DropoutSpec(SEED, 0.3, 16)
+    expected = _exact(arrays, mask, AttentionPattern(), drop)
     placement = Placement(make_mesh(MeshSpec(data=-1, model=2)), sharding_layout("tensor"))
     with placement.active():
         given = jax.device_put((list(arrays), mask), placement.batch)
-        found = _found(*given, Pattern(), drop)
+        found = _found(*given, AttentionPattern(), drop)
     assert_close(list(found), list(expected))
 
 
@@ -127,8 +127,8 @@ def test_they_are_lowered_for_gpus_without_one():
     seed = jax.ShapeDtypeStruct((), jnp.uint32)
 
     def both(query, key, value, keys, segment_ids, seed):
-        rest = Mask(keys, segment_ids), Pattern(window=64)
-        attend = lambda *x: gpu_self_attention(*x, *rest, drop=Drop(seed, 0.1, 16))  # noqa: E731
+        rest = Mask(keys, segment_ids), AttentionPattern(window=64)
+        attend = lambda *x: gpu_self_attention(*x, *rest, drop=DropoutSpec(seed, 0.1, 16))  # noqa: E731
         context, gradient_of = jax.vjp(attend, query, key, value)
         return gradient_of(context)
 

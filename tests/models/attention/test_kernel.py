@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from jax.experimental.pallas import tpu as pltpu
 
-from bertjax.models.attention.contract import Drop, Mask, Pattern, visible
+from bertjax.models.attention.contract import AttentionPattern, DropoutSpec, Mask, visible
 from bertjax.models.attention.einsum import einsum_self_attention
 from bertjax.models.attention.kernel.attend import kernel_self_attention, serves
 from bertjax.models.attention.kernel.call import bounds_of
@@ -35,7 +35,7 @@ def _case(length: int, heads: int, width: int, packed: bool = False, dtype="floa
     return qkv, Mask(jnp.asarray(tokens), jnp.asarray(numbers) if packed else None)
 
 
-def _sees(mask: Mask, pattern: Pattern) -> np.ndarray:
+def _sees(mask: Mask, pattern: AttentionPattern) -> np.ndarray:
     """Bool [B, S, 1, 1]: which outputs have a meaning: of tokens that see a key."""
     length = mask.keys.shape[1]
     seen = np.broadcast_to(visible_by(mask, pattern, length), (B, 1, length, length)).any(-1)
@@ -66,24 +66,42 @@ def _compare(qkv, mask, pattern, drop=None, by=None):
     "length, heads, width, packed, pattern, rate, turned, bits",
     others_slow(
         [
-            (256, 4, 64, False, Pattern(), 0.1, False, 32),
-            (256, 1, 128, True, Pattern(), 0.1, True, 16),
-            (384, 4, 32, True, Pattern(window=64), 0.0, False, 32),
-            (640, 2, 64, True, Pattern(window=3), 0.2, True, 32),
-            (896, 1, 128, False, Pattern(window=200), 0.0, False, 32),  # 640 keys for 128 queries
-            (256, 2, 64, False, Pattern(causal=True), 0.1, True, 32),
-            (300, 3, 64, True, Pattern(), 0.1, True, 16),  # padded to 384 positions and 4 heads
-            (1536, 2, 64, True, Pattern(), 0.1, True, 16),  # keys are streamed
-            (1536, 2, 64, True, Pattern(causal=True), 0.0, False, 32),
-            (1536, 1, 128, True, Pattern(window=500), 0.0, True, 32),
+            (256, 4, 64, False, AttentionPattern(), 0.1, False, 32),
+            (256, 1, 128, True, AttentionPattern(), 0.1, True, 16),
+            (384, 4, 32, True, AttentionPattern(window=64), 0.0, False, 32),
+            (640, 2, 64, True, AttentionPattern(window=3), 0.2, True, 32),
+            (
+                896,
+                1,
+                128,
+                False,
+                AttentionPattern(window=200),
+                0.0,
+                False,
+                32,
+            ),  # 640 keys for 128 queries
+            (256, 2, 64, False, AttentionPattern(causal=True), 0.1, True, 32),
+            (
+                300,
+                3,
+                64,
+                True,
+                AttentionPattern(),
+                0.1,
+                True,
+                16,
+            ),  # padded to 384 positions and 4 heads
+            (1536, 2, 64, True, AttentionPattern(), 0.1, True, 16),  # keys are streamed
+            (1536, 2, 64, True, AttentionPattern(causal=True), 0.0, False, 32),
+            (1536, 1, 128, True, AttentionPattern(window=500), 0.0, True, 32),
         ],
-        (256, 4, 64, False, Pattern(), 0.1, False, 32),
-        (640, 2, 64, True, Pattern(window=3), 0.2, True, 32),
+        (256, 4, 64, False, AttentionPattern(), 0.1, False, 32),
+        (640, 2, 64, True, AttentionPattern(window=3), 0.2, True, 32),
     ),
 )
 def test_values_and_gradients(length, heads, width, packed, pattern, rate, turned, bits):
     by = rotation(jnp.arange(length), width, 100.0) if turned else None
-    drop = Drop(SEED, rate, bits) if rate else None
+    drop = DropoutSpec(SEED, rate, bits) if rate else None
     _compare(*_case(length, heads, width, packed), pattern, drop, by)
 
 
@@ -91,7 +109,7 @@ def test_values_and_gradients(length, heads, width, packed, pattern, rate, turne
     "ends",
     [
         pytest.param([512, 1024], id="on the borders of blocks", marks=pytest.mark.slow),
-        pytest.param([511, 513, 1023, 1025], id="beside the borders"),
+        pytest.param([511, 513, 1023, 1025], id="next to the borders"),
         pytest.param([1536], id="one document", marks=pytest.mark.slow),
         pytest.param(range(5, 1530, 5), id="hundreds of documents", marks=pytest.mark.slow),
     ],
@@ -101,7 +119,7 @@ def test_documents(ends):
     qkv, mask = _case(1536, 2, 64)
     numbers = np.searchsorted(np.asarray(ends), np.arange(1536), side="right") + 1
     numbers = jnp.asarray(numbers * np.asarray(mask.keys))
-    _compare(qkv, mask._replace(segment_ids=numbers), Pattern())
+    _compare(qkv, mask._replace(segment_ids=numbers), AttentionPattern())
 
 
 def test_only_blocks_of_the_same_documents_are_computed():
@@ -110,7 +128,11 @@ def test_only_blocks_of_the_same_documents_are_computed():
     numbers = 1 + np.cumsum(rng.random((2, 4096)) < 1 / 700, 1)
     tokens = np.arange(4096) < np.array([[4096], [3000]])
     codes = np.stack([np.where(tokens, numbers, padding) for padding in (-1, -2)], 1)
-    for pattern in (Pattern(), Pattern(causal=True), Pattern(window=700)):
+    for pattern in (
+        AttentionPattern(),
+        AttentionPattern(causal=True),
+        AttentionPattern(window=700),
+    ):
         drop = Dropout(0.0, 32, paired=True, stride=4096)
         form = form_of(4096, 4096, 64, pattern, drop, rotary=False, backward=False)
         bounds = jax.jit(bounds_of, static_argnums=(2, 3))
@@ -126,7 +148,7 @@ def test_only_blocks_of_the_same_documents_are_computed():
 
 @pytest.mark.parametrize(
     "length, heads, pattern",
-    others_slow([(384, 4, Pattern(window=64)), (1024, 4, Pattern())]),
+    others_slow([(384, 4, AttentionPattern(window=64)), (1024, 4, AttentionPattern())]),
 )
 def test_no_array_is_read_before_it_is_written(length, heads, pattern):
     """In a simulated memory, which begins with NaN and finds copies that race with programs."""
@@ -148,14 +170,14 @@ def test_the_values_are_those_of_float64(dtype, tolerance):
     qkv, mask = _case(256, 2, 64, packed=True, dtype=dtype)
     query, key, value = np.moveaxis(np.asarray(qkv, np.float64), 2, 0)
     scores = np.einsum("bsnh,btnh->bnst", query, key) / 8
-    scores = np.where(visible_by(mask, Pattern(), 256), scores, -np.inf)
+    scores = np.where(visible_by(mask, AttentionPattern(), 256), scores, -np.inf)
     weights = np.exp(scores - np.maximum(scores.max(-1, keepdims=True), -1e9))
-    sees = _sees(mask, Pattern())
+    sees = _sees(mask, AttentionPattern())
     totals = np.where(weights.sum(-1, keepdims=True), weights.sum(-1, keepdims=True), 1)
     exact = np.einsum("bnst,btnh->bsnh", weights / totals, value)
 
     def error(attend):
-        compiled = jax.jit(lambda qkv: attend(qkv, mask, Pattern()))
+        compiled = jax.jit(lambda qkv: attend(qkv, mask, AttentionPattern()))
         context = np.asarray(compiled(qkv), np.float64)
         return np.linalg.norm((context - exact) * sees) / np.linalg.norm(exact * sees)
 
@@ -168,14 +190,28 @@ def test_the_values_are_those_of_float64(dtype, tolerance):
     "name, model, length, heads, pattern, rate",
     others_slow(
         [
-            ("zero1", 1, 256, 4, Pattern(), 0.3),
-            ("tensor", 2, 256, 6, Pattern(), 0.3),  # 3 heads of a device do not fill its lanes
-            ("sequence", 2, 512, 3, Pattern(), 0.3),  # keys are gathered
-            ("sequence", 4, 512, 2, Pattern(causal=True), 0.0),
-            ("sequence", 4, 512, 2, Pattern(window=64), 0.0),  # keys come from the neighbours
-            ("sequence", 4, 512, 2, Pattern(window=200), 0.0),  # and from beyond
+            ("zero1", 1, 256, 4, AttentionPattern(), 0.3),
+            (
+                "tensor",
+                2,
+                256,
+                6,
+                AttentionPattern(),
+                0.3,
+            ),  # 3 heads of a device do not fill its lanes
+            ("sequence", 2, 512, 3, AttentionPattern(), 0.3),  # keys are gathered
+            ("sequence", 4, 512, 2, AttentionPattern(causal=True), 0.0),
+            (
+                "sequence",
+                4,
+                512,
+                2,
+                AttentionPattern(window=64),
+                0.0,
+            ),  # keys come from the neighbours
+            ("sequence", 4, 512, 2, AttentionPattern(window=200), 0.0),  # and from beyond
         ],
-        ("tensor", 2, 256, 6, Pattern(), 0.3),
+        ("tensor", 2, 256, 6, AttentionPattern(), 0.3),
     ),
 )
 def test_devices_compute_what_one_device_computes(name, model, length, heads, pattern, rate):
@@ -186,7 +222,7 @@ def test_devices_compute_what_one_device_computes(name, model, length, heads, pa
 
     def both(qkv, mask):
         attend = partial(by_kernel, mask=mask, pattern=pattern, rotation=by)
-        attend = partial(attend, drop=Drop(SEED, rate, 16) if rate else None)
+        attend = partial(attend, drop=DropoutSpec(SEED, rate, 16) if rate else None)
         context, gradient_of = jax.vjp(attend, qkv)
         weights = jnp.cos(context) * mask.keys[:, :, None, None]
         return context * mask.keys[:, :, None, None], *gradient_of(weights)

@@ -15,7 +15,7 @@ from flax import linen as nn
 
 from bertjax.models.attention import implementations, library_kernels, self_attention
 from bertjax.models.attention.choice import FLASH, Way
-from bertjax.models.attention.contract import Mask, Pattern
+from bertjax.models.attention.contract import AttentionPattern, Mask
 from bertjax.models.attention.einsum import einsum_attention
 from bertjax.models.attention.library_kernels import cudnn_self_attention, flash_self_attention
 from bertjax.models.attention.self_attention import SelfAttention
@@ -43,7 +43,7 @@ def flash_mha_varlen(query, key, value, cu_seqlens, max_seqlen, *, is_causal, wi
     document = jnp.searchsorted(cu_seqlens, jnp.arange(query.shape[0]), side="right")
     left, right = window_size
     assert left == right
-    pattern = Pattern(is_causal, None if left < 0 else left)
+    pattern = AttentionPattern(is_causal, None if left < 0 else left)
     return _within(query, key, value, document, pattern, query.shape[0] // max_seqlen)
 
 
@@ -57,7 +57,7 @@ def cudnn_attention(query, key, value, *, q_seqlen, kv_seqlen, q_offsets, kv_off
     mask = Mask(jnp.ones(query.shape[:2], bool), within.argmax(-1))
     return jnp.where(
         (within.sum(-1) == 1)[..., None, None],  # each token is in one document
-        einsum_attention(query, key, value, mask, Pattern()),
+        einsum_attention(query, key, value, mask, AttentionPattern()),
         jnp.nan,
     )
 
@@ -87,10 +87,10 @@ MASKS = {"padding": Mask(TOKENS), "packed": Mask(TOKENS, DOCUMENTS)}
 @pytest.mark.parametrize(
     "attend, pattern",
     [
-        (flash_self_attention, Pattern()),
-        (flash_self_attention, Pattern(window=5)),
-        (flash_self_attention, Pattern(causal=True)),
-        (cudnn_self_attention, Pattern()),
+        (flash_self_attention, AttentionPattern()),
+        (flash_self_attention, AttentionPattern(window=5)),
+        (flash_self_attention, AttentionPattern(causal=True)),
+        (cudnn_self_attention, AttentionPattern()),
     ],
 )
 def test_values_and_gradients_are_those_of_einsum(attend, pattern, name):
@@ -112,18 +112,18 @@ def test_no_wrong_result_of_rows_that_the_kernels_cannot_compute(attend):
     """Of 70 tokens: more than three documents in a row; a text with a hole."""
     attend = jax.jit(attend, static_argnums=4)
     short = jnp.asarray(np.arange(S) // 7)[None].repeat(B, 0)
-    assert jnp.isnan(attend(*_arrays(), Mask(TOKENS, short), Pattern())).all()
+    assert jnp.isnan(attend(*_arrays(), Mask(TOKENS, short), AttentionPattern())).all()
     hole = TOKENS.at[0, 20].set(False)
-    assert jnp.isnan(attend(*_arrays(), Mask(hole), Pattern())).all()
+    assert jnp.isnan(attend(*_arrays(), Mask(hole), AttentionPattern())).all()
 
 
 def test_rows_of_a_device_share_the_bound_of_documents():
     """One row may have more than three documents, if others have less."""
     many = DOCUMENTS.at[0].set(jnp.arange(S) // 14)  # 5 + 3 + 3 of 9
     few = jax.jit(flash_self_attention, static_argnums=4)
-    assert jnp.isnan(few(*_arrays(), Mask(TOKENS, many), Pattern())).all()
+    assert jnp.isnan(few(*_arrays(), Mask(TOKENS, many), AttentionPattern())).all()
     many = DOCUMENTS.at[0].set(jnp.arange(S) // 24)  # 3 + 3 + 3
-    assert not jnp.isnan(few(*_arrays(), Mask(TOKENS, many), Pattern())).any()
+    assert not jnp.isnan(few(*_arrays(), Mask(TOKENS, many), AttentionPattern())).any()
 
 
 @pytest.mark.devices(8)
@@ -133,10 +133,10 @@ def test_each_device_computes_its_rows_and_heads(attend, name, model):
     arrays = _arrays(rows=8)
     mask = jax.tree.map(lambda x: jnp.concatenate([x, x, x[:2]]), MASKS["packed"])
     attend = jax.jit(attend, static_argnums=4)
-    expected = attend(*arrays, mask, Pattern())
+    expected = attend(*arrays, mask, AttentionPattern())
     placement = Placement(make_mesh(MeshSpec(data=-1, model=model)), sharding_layout(name))
     with placement.active():
-        found = attend(*jax.device_put((*arrays, mask), placement.batch), Pattern())
+        found = attend(*jax.device_put((*arrays, mask), placement.batch), AttentionPattern())
     assert_close(found, expected)
 
 
@@ -145,7 +145,8 @@ def test_a_layer_is_the_same_with_queries_keys_and_values_apart(monkeypatch, sha
     """With rotated queries and keys, a window, and heads that share keys; and its gradients."""
     init = nn.initializers.normal()
     layer = SelfAttention(
-        *(N, H, Pattern(window=9), "auto", 0.0, init, init, Precision()), key_value_heads=shared
+        *(N, H, AttentionPattern(window=9), "auto", 0.0, init, init, Precision()),
+        key_value_heads=shared,
     )
     x = jnp.asarray(np.random.default_rng(2).normal(size=(B, S, N * H)), jnp.float32)
     by = jax.jit(lambda: rotation(jnp.arange(S), H, 100.0))()
@@ -179,7 +180,7 @@ def test_jax_still_lends_the_packed_form_of_cudnn(monkeypatch):
     arrays = [x.astype(jnp.bfloat16) for x in _arrays()]
 
     def gradients(*arrays):
-        attend = lambda *x: cudnn_self_attention(*x, MASKS["packed"], Pattern())  # noqa: E731
+        attend = lambda *x: cudnn_self_attention(*x, MASKS["packed"], AttentionPattern())  # noqa: E731
         return jax.vjp(attend, *arrays)[1](arrays[0])
 
     text = jax.jit(gradients).trace(*arrays).lower(lowering_platforms=("cuda",)).as_text()
@@ -196,12 +197,12 @@ def test_the_library_of_flash_attention(monkeypatch):
     """It says for which GPUs it has code; one that cannot be loaded is as none, with a warning."""
     monkeypatch.undo()
     library = types.ModuleType("dew_flash_attn")
-    library.ARCHITECTURES, library.flash_mha_varlen = ("sm80", "sm120", "sm90"), flash_mha_varlen
+    library.HEAD_SPECS, library.flash_mha_varlen = ("sm80", "sm120", "sm90"), flash_mha_varlen
     monkeypatch.setitem(sys.modules, "dew_flash_attn", library)
     found = library_kernels.flash_attention.__wrapped__()
     served = [capability for capability in range(70, 130) if found.serves(capability)]
     assert served == [*range(80, 91), 120]
-    del library.ARCHITECTURES
+    del library.HEAD_SPECS
     with pytest.warns(UserWarning, match="dew_flash_attn cannot be loaded: .*ARCHITECTURES"):
         assert library_kernels.flash_attention.__wrapped__() is None
     monkeypatch.setitem(sys.modules, "dew_flash_attn", None)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bertjax.models.attention.contract import Drop, Mask, Pattern, visible
+from bertjax.models.attention.contract import AttentionPattern, DropoutSpec, Mask, visible
 from bertjax.models.attention.einsum import einsum_self_attention
 from bertjax.models.attention.local import local_self_attention
 from tests.helpers.closeness import assert_close
@@ -27,7 +27,7 @@ def _case(length: int, packed: bool):
 )
 def test_values_and_gradients(length, window, packed, causal):
     qkv, mask = _case(length, packed)
-    pattern = Pattern(causal, window)
+    pattern = AttentionPattern(causal, window)
     visible_by = jax.jit(visible, static_argnums=(1, 2))
     seen = np.broadcast_to(visible_by(mask, pattern, length), (B, 1, length, length))
     sees = seen.any(-1)[:, 0, :, None, None]
@@ -43,7 +43,7 @@ def test_values_and_gradients(length, window, packed, causal):
 
 def test_a_query_without_keys_gives_no_gradient_to_queries_and_keys():
     qkv, _ = _case(20, False)
-    mask, pattern = Mask(np.zeros((B, 20), bool)), Pattern(window=3)
+    mask, pattern = Mask(np.zeros((B, 20), bool)), AttentionPattern(window=3)
     total = lambda qkv: (local_self_attention(qkv, mask, pattern) ** 2).sum()  # noqa: E731
     gradient = np.asarray(jax.jit(jax.grad(total))(qkv))
     assert not gradient[:, :, :2].any() and np.isfinite(gradient).all()
@@ -53,11 +53,13 @@ def test_dropout_takes_a_share_out_and_scales_the_rest():
     length, rate = 200, 0.3
     qkv = np.zeros((B, length, 3, N, H), np.float32)
     qkv[:, :, 2] = 1
-    mask, pattern = Mask(np.ones((B, length), bool)), Pattern(window=8)
+    mask, pattern = Mask(np.ones((B, length), bool)), AttentionPattern(window=8)
 
     @jax.jit
     def attend(seed):
-        return local_self_attention(qkv, mask, pattern, drop=Drop(seed.astype("uint32"), rate))
+        return local_self_attention(
+            qkv, mask, pattern, drop=DropoutSpec(seed.astype("uint32"), rate)
+        )
 
     # A context is the sum of 17 weights of 1/17, each dropped or divided by 1 - rate.
     one, other, again = (np.asarray(attend(np.int32(seed))) for seed in (1, 2, 1))

@@ -11,7 +11,7 @@ from flax.core import meta
 from jax.sharding import PartitionSpec as P
 
 from bertjax.base.errors import InputError
-from bertjax.models.attention.contract import Mask, Pattern
+from bertjax.models.attention.contract import AttentionPattern, Mask
 from bertjax.models.attention.probabilities import ATTENTION
 from bertjax.models.attention.self_attention import SelfAttention
 from bertjax.models.encoders.cache import empty_cache
@@ -27,7 +27,9 @@ B, D, N, H = 3, 10, 6, 4
 
 
 def _module(shared: int, **changed) -> SelfAttention:
-    given = dict(pattern=Pattern(), implementation="einsum", rate=0.0, heads=N, head_width=H)
+    given = dict(
+        pattern=AttentionPattern(), implementation="einsum", rate=0.0, heads=N, head_width=H
+    )
     init = jax.nn.initializers.normal(0.5)
     given |= dict(qkv_init=init, output_init=init, precision=Precision(), key_value_heads=shared)
     return SelfAttention(**given | changed)
@@ -66,8 +68,8 @@ def _packed(params):
 
 
 CASES = {
-    "by blocks": (2, 21, dict(pattern=Pattern(window=2), rate=0.3, remat=True)),
-    "fused": (1, 13, dict(implementation="fused", pattern=Pattern(causal=True, window=3))),
+    "by blocks": (2, 21, dict(pattern=AttentionPattern(window=2), rate=0.3, remat=True)),
+    "fused": (1, 13, dict(implementation="fused", pattern=AttentionPattern(causal=True, window=3))),
     # The shape is one of those that kernels compute on TPUs.
     "kernel": (1, 256, dict(implementation="kernel", heads=2, head_width=32, use_bias=False)),
 }
@@ -118,7 +120,7 @@ def test_a_cache_goes_on_as_all_at_once():
     """Token by token, in texts that are longer than the window; keys are stored rotated."""
     length, shared = 11, 2
     x, mask = _case(length)
-    module = _module(shared, pattern=Pattern(causal=True, window=3))
+    module = _module(shared, pattern=AttentionPattern(causal=True, window=3))
     params = _params(module)
     sizes = dict(key_value_heads=shared, head_width=H)
     sizes |= dict(num_hidden_layers=1, compute_dtype="float32", encoder="some")

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bertjax.models.attention.contract import Drop, Mask, Pattern
+from bertjax.models.attention.contract import AttentionPattern, DropoutSpec, Mask
 from bertjax.models.attention.einsum import einsum_self_attention
 from bertjax.models.attention.local import local_self_attention
 from bertjax.models.layers.rotary import rotated, rotation
@@ -17,14 +17,14 @@ SEGMENT_IDS = np.array([[0] * 4 + [1] * 7, [0] * 5 + [1] * 3 + [2] * 3])
 
 def _attention(attend, drop=None):
     mask = Mask(jnp.asarray(SEGMENT_IDS < 2), jnp.asarray(SEGMENT_IDS))
-    return lambda qkv: attend(qkv, mask, Pattern(window=2), drop=drop)
+    return lambda qkv: attend(qkv, mask, AttentionPattern(window=2), drop=drop)
 
 
 FUNCTIONS = {
     "einsum": _attention(einsum_self_attention),
-    "einsum with dropout": _attention(einsum_self_attention, Drop(jnp.uint32(7), 0.3)),
+    "einsum with dropout": _attention(einsum_self_attention, DropoutSpec(jnp.uint32(7), 0.3)),
     "local": _attention(local_self_attention),
-    "local with dropout": _attention(local_self_attention, Drop(jnp.uint32(7), 0.3)),
+    "local with dropout": _attention(local_self_attention, DropoutSpec(jnp.uint32(7), 0.3)),
     "rotary positions": lambda qkv: rotated(qkv, rotation(jnp.arange(S), H, 100.0)),
 }
 

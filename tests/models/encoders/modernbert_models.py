@@ -5,10 +5,10 @@ import numpy as np
 from bertjax.interop import names
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.published.registry import PUBLISHED, array_names
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.models.encoders.presets import ModernBertSpec
 from bertjax.models.encoders.registry import ENCODERS
-from bertjax.models.heads.architectures import ARCHITECTURES
+from bertjax.models.heads.head_specs import HEAD_SPECS
 from bertjax.text.special_tokens import SPECIAL_TOKENS
 from bertjax.text.tokenizer import Tokenizer
 
@@ -32,18 +32,18 @@ KINDS = tuple(PUBLISHED["modernbert"].classes)
 
 def num_classes(kind: str) -> int:
     """The rows of the output layer."""
-    return 1 if kind == kinds.MULTIPLE_CHOICE else len(CLASSES)
+    return 1 if kind == head_types.MULTIPLE_CHOICE else len(CLASSES)
 
 
 def random_params(kind: str, spec: ModernBertSpec = SPEC, seed: int = 7) -> dict:
     """Parameters of a model of a kind; none is 0 or 1."""
     rng = np.random.default_rng(seed)
-    entries = array_names(ARCHITECTURES[kind].parts(spec), spec, kind, num_classes(kind))
+    entries = array_names(HEAD_SPECS[kind].parts(spec), spec, kind, num_classes(kind))
     arrays = {
-        entry.theirs: rng.normal("norm" in entry.theirs, 0.2, entry.shape).astype(np.float32)
+        entry.hf_name: rng.normal("norm" in entry.hf_name, 0.2, entry.shape).astype(np.float32)
         for entry in entries
     }
-    return names.to_ours(arrays, entries, "test")
+    return names.to_jax(arrays, entries, "test")
 
 
 def small_model(vocabulary, kind: str, spec: ModernBertSpec = SPEC) -> Pretrained:

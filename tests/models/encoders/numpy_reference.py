@@ -86,7 +86,7 @@ def _blocks(p, encoder, x, sees, activation, epsilon=1e-12, norm_first=False):
     """The blocks of the Transformer (arXiv 1706.03762, section 3.1).
 
     Args:
-      norm_first: whether the norm is before each part, as in GPT-2, and not behind the sum.
+      norm_first: whether the norm is before each part, as in GPT-2, and not after the sum.
 
     Returns:
       x [S, D], and the output of each layer.
@@ -130,7 +130,7 @@ def bert(p, ids, segments, positions, sees, activation=gelu):
 def roberta(p, ids, segments, positions, sees, activation=gelu):
     """RoBERTa (arXiv 1907.11692; `make_positions` of fairseq).
 
-    Positions count the tokens, also behind padding, and begin after the id of the padding, 1. The
+    Positions count the tokens, also after padding, and begin after the id of the padding, 1. The
     epsilon of norms is that of PyTorch.
     """
     tables, epsilon = "roberta/embeddings", 1e-5
@@ -176,7 +176,7 @@ def gpt(p, ids, segments, positions, sees, activation=gelu_tanh):
 
 
 def gpt2(p, ids, segments, positions, sees, activation=gelu_tanh):
-    """GPT-2 (Radford et al., 2019, section 2.3): GPT with norms before, and one behind all."""
+    """GPT-2 (Radford et al., 2019, section 2.3): GPT with norms before, and one after all."""
     del segments
     token = p["gpt2/embeddings/token"]
     x = token[ids] + p["gpt2/embeddings/position"][positions]

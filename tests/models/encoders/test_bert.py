@@ -14,7 +14,7 @@ from scipy.special import softmax
 
 from bertjax.base.fields import TEXT
 from bertjax.models.encoders.presets import BertSpec
-from bertjax.models.heads.architectures import text_inputs
+from bertjax.models.heads.head_specs import text_inputs
 from bertjax.models.heads.pretraining import PreTrainingModel
 from bertjax.models.layers.pooling import take_positions
 from bertjax.objectives.masked_lm import MaskedLMNextSentence

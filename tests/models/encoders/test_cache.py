@@ -28,7 +28,7 @@ OF_A_FAMILY = {
     "electra": dict(embedding_size=5),
     "eurobert": dict(num_key_value_heads=1),
 }
-NAMES = [name for name, family in ENCODERS.items() if family.goes_on]
+NAMES = [name for name, family in ENCODERS.items() if family.supports_cache]
 
 
 @pytest.mark.parametrize("name", others_slow(NAMES, "roberta", "modernbert"))
@@ -44,7 +44,7 @@ def test_one_by_one(name):
     @jax.jit
     def both(params):
         def read(cache, step):
-            place = jnp.stack([step, jnp.maximum(step - 1, 0)])[:, None]  # one row is behind
+            place = jnp.stack([step, jnp.maximum(step - 1, 0)])[:, None]  # one row is After
             inputs = {key: jnp.take_along_axis(x, place, 1) for key, x in whole.items()}
             inputs["input_mask"] = (jnp.arange(LENGTH) <= place).astype(jnp.int32)
             variables = {"params": params, "cache": cache}

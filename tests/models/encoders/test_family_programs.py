@@ -1,4 +1,4 @@
-"""The families beside BERT through every program: ModernBERT, RoBERTa, DistilBERT and XLM.
+"""The families next to BERT through every program: ModernBERT, RoBERTa, DistilBERT and XLM.
 
 This holds what a new family is promised: one folder, and one line in the registry.
 """

@@ -13,10 +13,10 @@ from flax.traverse_util import flatten_dict
 from bertjax.base.errors import InputError
 from bertjax.interop import names
 from bertjax.interop.published.registry import PUBLISHED, array_names
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.models.encoders.presets import ModernBertSpec
 from bertjax.models.encoders.transformer import Transformer
-from bertjax.models.heads.architectures import ARCHITECTURES, text_inputs
+from bertjax.models.heads.head_specs import HEAD_SPECS, text_inputs
 from bertjax.models.heads.pretraining import PreTrainingModel
 from bertjax.models.layers import dropout
 from bertjax.objectives.masked_lm import MaskedLM
@@ -45,11 +45,11 @@ def _peer(kind: str, spec: ModernBertSpec, state=None, **settings):
     config = transformers.ModernBertConfig(
         **config, **ids, num_labels=num_classes(kind), attn_implementation="eager"
     )
-    if kind == kinds.QUESTION_ANSWERING:
+    if kind == head_types.QUESTION_ANSWERING:
         config.num_labels = 2
     peer = getattr(transformers, PUBLISHED["modernbert"].classes[kind])(config).eval()
     if state is not None:
-        bare = PUBLISHED["modernbert"].bare if kind == kinds.ENCODER else ""
+        bare = PUBLISHED["modernbert"].bare if kind == head_types.ENCODER else ""
         state = {name.removeprefix(bare): torch.tensor(a) for name, a in state.items()}
         missing, unexpected = peer.load_state_dict(state, strict=False)
         assert set(missing) <= {"decoder.weight"} and not unexpected
@@ -58,8 +58,8 @@ def _peer(kind: str, spec: ModernBertSpec, state=None, **settings):
 
 
 def _entries_of_masked_lm(spec: ModernBertSpec):
-    kind = kinds.MASKED_LM
-    return array_names(ARCHITECTURES[kind].parts(spec), spec, kind, 0)
+    kind = head_types.MASKED_LM
+    return array_names(HEAD_SPECS[kind].parts(spec), spec, kind, 0)
 
 
 def _inputs(ids, mask):
@@ -67,12 +67,12 @@ def _inputs(ids, mask):
 
 
 def _batch(kind: str, length: int, seed: int = 0):
-    """Token ids, and masks with padding behind the tokens; before them in row 1."""
+    """Token ids, and masks with padding after the tokens; before them in row 1."""
     rng = np.random.default_rng(seed)
-    shape = (ROWS, 2, length) if kind == kinds.MULTIPLE_CHOICE else (ROWS, length)
+    shape = (ROWS, 2, length) if kind == head_types.MULTIPLE_CHOICE else (ROWS, length)
     ids = rng.integers(4, SPEC.vocab_size, shape)
     mask = np.arange(length) < rng.integers(1, length + 1, (*shape[:-1], 1))
-    if kind not in (kinds.MULTIPLE_CHOICE, kinds.SEQUENCE_CLASSIFICATION):
+    if kind not in (head_types.MULTIPLE_CHOICE, head_types.SEQUENCE_CLASSIFICATION):
         mask[1] = mask[1, ::-1]
     return ids, mask.astype(int)
 
@@ -81,19 +81,19 @@ def _assert_outputs_of_transformers(kind: str, spec: ModernBertSpec, length: int
     import torch
 
     params = random_params(kind, spec)
-    entries = array_names(ARCHITECTURES[kind].parts(spec), spec, kind, num_classes(kind))
-    peer = _peer(kind, spec, names.to_theirs(params, entries))
+    entries = array_names(HEAD_SPECS[kind].parts(spec), spec, kind, num_classes(kind))
+    peer = _peer(kind, spec, names.to_hf(params, entries))
     ids, mask = _batch(kind, length)
     with torch.inference_mode():
-        theirs = peer(input_ids=torch.tensor(ids), attention_mask=torch.tensor(mask))
-    module = ARCHITECTURES[kind].build(spec, num_classes(kind))
+        reference = peer(input_ids=torch.tensor(ids), attention_mask=torch.tensor(mask))
+    module = HEAD_SPECS[kind].build(spec, num_classes(kind))
     apply = jax.jit(functools.partial(module.apply, deterministic=True))
-    ours = jax.device_get(apply({"params": params}, _inputs(ids, mask)))
-    assert ours.keys() <= OUTPUTS.keys()
-    for name, output in ours.items():
-        wanted = theirs[OUTPUTS[name]].numpy()
+    result = jax.device_get(apply({"params": params}, _inputs(ids, mask)))
+    assert result.keys() <= OUTPUTS.keys()
+    for name, output in result.items():
+        wanted = reference[OUTPUTS[name]].numpy()
         assert output.shape == wanted.shape and output.dtype == np.float32
-        if output.shape[:2] == mask.shape and kind != kinds.MULTIPLE_CHOICE:
+        if output.shape[:2] == mask.shape and kind != head_types.MULTIPLE_CHOICE:
             output, wanted = output[mask > 0], wanted[mask > 0]
         assert_close(output, wanted)
 
@@ -106,7 +106,7 @@ def test_the_outputs_of_transformers(kind, length):
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize("kind", [kinds.SEQUENCE_CLASSIFICATION, kinds.MULTIPLE_CHOICE])
+@pytest.mark.parametrize("kind", [head_types.SEQUENCE_CLASSIFICATION, head_types.MULTIPLE_CHOICE])
 def test_classifiers_that_read_the_mean_of_all_tokens(kind):
     spec = dataclasses.replace(SPEC, classifier_pooling="mean")
     _assert_outputs_of_transformers(kind, spec, 11)
@@ -118,10 +118,10 @@ def test_hidden_states_loss_and_gradients_of_transformers(changes):
     import torch
 
     spec = dataclasses.replace(SPEC, **changes)
-    params = random_params(kinds.MASKED_LM, spec)
+    params = random_params(head_types.MASKED_LM, spec)
     entries = _entries_of_masked_lm(spec)
-    peer = _peer(kinds.MASKED_LM, spec, names.to_theirs(params, entries))
-    ids, mask = _batch(kinds.MASKED_LM, LENGTH)
+    peer = _peer(head_types.MASKED_LM, spec, names.to_hf(params, entries))
+    ids, mask = _batch(head_types.MASKED_LM, LENGTH)
     predicted = mask * (np.random.default_rng(1).random(mask.shape) < 0.3)
     labels = np.where(predicted, ids[:, ::-1], -100)
     out = peer(
@@ -136,8 +136,8 @@ def test_hidden_states_loss_and_gradients_of_transformers(changes):
     apply = functools.partial(encoder.apply, deterministic=True, method="hidden_states")
     states = jax.jit(apply)({"params": params["modernbert"]}, _inputs(ids, mask))
     assert len(states) == len(out.hidden_states) == spec.num_hidden_layers + 1
-    for ours, theirs in zip(states[:-1], out.hidden_states[:-1], strict=True):
-        assert_close(np.asarray(ours)[mask > 0], theirs.detach().numpy()[mask > 0])
+    for result, reference in zip(states[:-1], out.hidden_states[:-1], strict=True):
+        assert_close(np.asarray(result)[mask > 0], reference.detach().numpy()[mask > 0])
 
     model = PreTrainingModel(spec, next_sentence=False)
 
@@ -152,8 +152,8 @@ def test_hidden_states_loss_and_gradients_of_transformers(changes):
 
     value, gradient = jax.jit(jax.value_and_grad(loss))(params)
     assert_close(value, out.loss.item())
-    theirs = {name: p.grad.numpy() for name, p in peer.named_parameters()}
-    wanted = flatten_dict(names.to_ours(theirs, entries, "transformers"), sep="/")
+    reference = {name: p.grad.numpy() for name, p in peer.named_parameters()}
+    wanted = flatten_dict(names.to_jax(reference, entries, "transformers"), sep="/")
     gradient = flatten_dict(gradient, sep="/")
     assert_close(gradient, wanted, 1000, share=0.01)
 
@@ -166,7 +166,7 @@ DROPS = dataclasses.replace(
 def _dropped(kind: str, monkeypatch) -> list[tuple[float, int]]:
     """The rate and the width of every array that a model of `DROPS` drops from, in their order."""
     params, (ids, mask), found = random_params(kind, DROPS), _batch(kind, 9), []
-    module = ARCHITECTURES[kind].build(DROPS, num_classes(kind))
+    module = HEAD_SPECS[kind].build(DROPS, num_classes(kind))
 
     def record(x, seed, rate):
         del seed
@@ -187,7 +187,7 @@ def test_what_is_dropped(kind, monkeypatch):
     Attention's probabilities are dropped within attention.
     """
     layer = [(0.125, SPEC.hidden_size), (0.25, SPEC.intermediate_size)]
-    of_task = kind not in (kinds.ENCODER, kinds.MASKED_LM)
+    of_task = kind not in (head_types.ENCODER, head_types.MASKED_LM)
     width = SPEC.hidden_size
     wanted = [(0.25, width), *layer, *layer, *[(0.25, width)] * of_task]
     assert _dropped(kind, monkeypatch) == wanted
@@ -198,15 +198,15 @@ def test_what_is_dropped(kind, monkeypatch):
 def test_it_is_what_transformers_drops(kind, monkeypatch):
     import torch
 
-    peer, theirs = _peer(kind, DROPS).train(), []
+    peer, reference = _peer(kind, DROPS).train(), []
     for module in peer.modules():
         if isinstance(module, torch.nn.Dropout):
             module.register_forward_hook(
-                lambda module, _, output: theirs.append((module.p, output.shape[-1]))
+                lambda module, _, output: reference.append((module.p, output.shape[-1]))
             )
     ids, mask = _batch(kind, 9)
     peer(input_ids=torch.tensor(ids), attention_mask=torch.tensor(mask))
-    assert _dropped(kind, monkeypatch) == theirs
+    assert _dropped(kind, monkeypatch) == reference
 
 
 @pytest.mark.peers
@@ -216,10 +216,10 @@ def test_the_parameters_of_every_size(size):
 
     spec = ModernBertSpec.named(size)
     with torch.device("meta"):
-        peer = _peer(kinds.MASKED_LM, spec)
+        peer = _peer(head_types.MASKED_LM, spec)
     entries = _entries_of_masked_lm(spec)
-    ours = sum(math.prod(entry.shape) for entry in entries)
-    assert ours == sum(p.numel() for p in peer.parameters())
+    result = sum(math.prod(entry.shape) for entry in entries)
+    assert result == sum(p.numel() for p in peer.parameters())
 
 
 def test_the_sizes_of_the_paper():
@@ -277,19 +277,19 @@ def test_names_cover_the_parameters_of_every_variant(changes):
     shapes = jax.eval_shape(init, text_inputs(spec, B=2, S=17))
     wanted = flatten_dict(nn.unbox(shapes), sep="/")
     plain = dataclasses.replace(spec, vocab_multiple=1)
-    ours = flatten_dict(random_params(kinds.MASKED_LM, plain), sep="/")
-    assert wanted.keys() == ours.keys()
+    result = flatten_dict(random_params(head_types.MASKED_LM, plain), sep="/")
+    assert wanted.keys() == result.keys()
     rows = {"modernbert/embeddings/token", "masked_lm/bias"}
     for name, leaf in wanted.items():
         padding = 4 if name in rows else 0  # 20 pieces, 24 rows
-        assert leaf.shape == (ours[name].shape[0] + padding, *ours[name].shape[1:]), name
+        assert leaf.shape == (result[name].shape[0] + padding, *result[name].shape[1:]), name
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("remat", ["layer", "attention", "none"])
 def test_remat_changes_nothing(remat):
-    params = random_params(kinds.ENCODER)["modernbert"]
-    ids, mask = _batch(kinds.ENCODER, 17)
+    params = random_params(head_types.ENCODER)["modernbert"]
+    ids, mask = _batch(head_types.ENCODER, 17)
 
     def gradient(spec):
         def loss(params):
@@ -306,8 +306,8 @@ def test_remat_changes_nothing(remat):
 def test_a_token_sees_no_further_than_its_window():
     """A stack of local layers carries a change by half a window in each layer, and no further."""
     spec = dataclasses.replace(SPEC, num_hidden_layers=3, global_attn_every_n_layers=4)
-    params = random_params(kinds.ENCODER, spec)["modernbert"]
-    ids, mask = _batch(kinds.ENCODER, LENGTH)
+    params = random_params(head_types.ENCODER, spec)["modernbert"]
+    ids, mask = _batch(head_types.ENCODER, LENGTH)
     mask[:] = 1
 
     @jax.jit
@@ -327,10 +327,10 @@ def test_a_token_sees_no_further_than_its_window():
 
 @pytest.mark.slow
 def test_rotary_positions_are_relative():
-    """With global layers alone, text behind padding has the outputs it has without."""
+    """With global layers alone, text after padding has the outputs it has without."""
     spec = dataclasses.replace(SPEC, global_attn_every_n_layers=1)
-    params = random_params(kinds.ENCODER, spec)["modernbert"]
-    ids, _ = _batch(kinds.ENCODER, 9)
+    params = random_params(head_types.ENCODER, spec)["modernbert"]
+    ids, _ = _batch(head_types.ENCODER, 9)
     encoder, mask = Transformer(spec), np.ones_like(ids)
     apply = jax.jit(functools.partial(encoder.apply, deterministic=True))
     alone = apply({"params": params}, _inputs(ids, mask))

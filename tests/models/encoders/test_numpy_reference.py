@@ -8,12 +8,12 @@ import pytest
 from flax import linen as nn
 from flax.traverse_util import flatten_dict
 
-from bertjax.interop.names import to_theirs
+from bertjax.interop.names import to_hf
 from bertjax.interop.published.registry import PUBLISHED, array_names
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.models.encoders.registry import ENCODERS
-from bertjax.models.heads.architectures import ARCHITECTURES, text_inputs
-from bertjax.models.heads.output_heads import readout
+from bertjax.models.heads.head_specs import HEAD_SPECS, text_inputs
+from bertjax.models.heads.output_heads import pooler
 from bertjax.models.heads.permutation import PermutationModel
 from bertjax.models.heads.pretraining import PreTrainingModel
 from bertjax.models.heads.replaced_tokens import ReplacedTokens
@@ -241,7 +241,7 @@ def test_the_vector_of_a_whole_text(name, causal):
     EuroBERT's is the mean of what becomes of each token.
     """
     spec = _model(name, causal=causal)[0].spec
-    module = readout(spec, kinds.SEQUENCE_CLASSIFICATION)
+    module = pooler(spec, head_types.SEQUENCE_CLASSIFICATION)
     rng, lengths = np.random.default_rng(2), np.array([5, 7, 2])
     states = rng.normal(size=(3, 7, 24)).astype(np.float32)
     mask = (np.arange(7) < lengths[:, None]).astype(np.int32)
@@ -287,14 +287,14 @@ def test_the_reference_is_that_of_transformers(name):
     params, spec, names = _params(model), model.spec, PUBLISHED[name]
     kind = next(
         each
-        for each in (kinds.MASKED_LM, kinds.PERMUTATION_LM, kinds.CAUSAL_LM)
+        for each in (head_types.MASKED_LM, head_types.PERMUTATION_LM, head_types.CAUSAL_LM)
         if each in names.classes
     )
-    entries = array_names(ARCHITECTURES[kind].parts(spec), spec, kind, 0)
+    entries = array_names(HEAD_SPECS[kind].parts(spec), spec, kind, 0)
     its_class = getattr(transformers, names.classes[kind])
     config = {"pad_token_id": 1} | names.config.write(spec)
     peer = its_class(its_class.config_class(**config)).eval()
-    arrays = {key: torch.tensor(each) for key, each in to_theirs(params, entries).items()}
+    arrays = {key: torch.tensor(each) for key, each in to_hf(params, entries).items()}
     assert not peer.load_state_dict(arrays, strict=False).unexpected_keys
     peer.double()
     if name == "xlnet":

@@ -10,7 +10,7 @@ from flax import linen as nn
 
 from bertjax.base.fields import INPUTS
 from bertjax.models.encoders.presets import ModernBertSpec
-from bertjax.models.heads.architectures import text_inputs
+from bertjax.models.heads.head_specs import text_inputs
 from bertjax.models.heads.pretraining import PreTrainingModel
 from bertjax.models.layers.positions import positions_of
 from bertjax.objectives.left_to_right import LeftToRight

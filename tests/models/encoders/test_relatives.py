@@ -13,15 +13,15 @@ from flax.traverse_util import flatten_dict
 
 from bertjax.base.errors import InputError
 from bertjax.interop import hugging_face
-from bertjax.interop.names import to_ours, to_theirs
+from bertjax.interop.names import to_hf, to_jax
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.proof import greatest_difference, outputs, random_inputs
 from bertjax.interop.published.registry import PUBLISHED, array_names
 from bertjax.interop.transformers_check import OUTPUTS
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.models.encoders.registry import ENCODERS
-from bertjax.models.encoders.storage import from_plain, to_plain
-from bertjax.models.heads.architectures import ARCHITECTURES, text_inputs
+from bertjax.models.encoders.storage import from_canonical, to_canonical
+from bertjax.models.heads.head_specs import HEAD_SPECS, text_inputs
 from bertjax.objectives.cross_entropy import cross_entropy
 from bertjax.text.tokenizer import Tokenizer
 from tests.helpers.closeness import assert_close, rounding
@@ -45,7 +45,7 @@ SIZES = dict(
 )
 CASES = [(name, kind) for name in NAMES for kind in PUBLISHED[name].classes]
 CLASSES = tuple(f"class {i}" for i in range(5))
-WITH_CLASSES = (kinds.SEQUENCE_CLASSIFICATION, kinds.TOKEN_CLASSIFICATION)
+WITH_CLASSES = (head_types.SEQUENCE_CLASSIFICATION, head_types.TOKEN_CLASSIFICATION)
 VOCABULARY = 97
 
 
@@ -66,24 +66,24 @@ def tokenizer(tmp_path_factory) -> Tokenizer:
 def _model(name: str, kind: str, tokenizer: Tokenizer) -> Pretrained:
     """Random numbers in every array."""
     always = ENCODERS[name].spec.causal
-    spec, rng = _spec(name, causal=always or kind == kinds.CAUSAL_LM), np.random.default_rng(3)
+    spec, rng = _spec(name, causal=always or kind == head_types.CAUSAL_LM), np.random.default_rng(3)
     classes = CLASSES if kind in WITH_CLASSES else ()
-    classes = ("LABEL_0",) if kind == kinds.MULTIPLE_CHOICE else classes
-    entries = array_names(ARCHITECTURES[kind].parts(spec), spec, kind, len(classes))
-    arrays = {e.theirs: rng.normal(0.1, 0.2, e.shape).astype(np.float32) for e in entries}
-    params = to_ours(arrays, entries, "test")
+    classes = ("LABEL_0",) if kind == head_types.MULTIPLE_CHOICE else classes
+    entries = array_names(HEAD_SPECS[kind].parts(spec), spec, kind, len(classes))
+    arrays = {e.hf_name: rng.normal(0.1, 0.2, e.shape).astype(np.float32) for e in entries}
+    params = to_jax(arrays, entries, "test")
     return Pretrained(f"a {name}", kind, spec, params, tokenizer, classes)
 
 
 @pytest.mark.parametrize(
     "name, kind",
-    others_slow(CASES, *(case for case in CASES if case[1] in (kinds.ENCODER, *WITH_CLASSES))),
+    others_slow(CASES, *(case for case in CASES if case[1] in (head_types.ENCODER, *WITH_CLASSES))),
 )
 def test_names_cover_the_parameters(name, kind):
     spec = _spec(name, vocab_multiple=8)
-    architecture = ARCHITECTURES[kind]
-    module = architecture.build(spec, 1 if "C" in architecture.axes else 5)
-    shape = dict(zip(architecture.axes, (2, 3, 7)[-len(architecture.axes) :], strict=True))
+    head_spec = HEAD_SPECS[kind]
+    module = head_spec.build(spec, 1 if "C" in head_spec.axes else 5)
+    shape = dict(zip(head_spec.axes, (2, 3, 7)[-len(head_spec.axes) :], strict=True))
 
     def init(inputs):
         return module.init(jax.random.key(0), inputs, deterministic=True)["params"]
@@ -93,13 +93,13 @@ def test_names_cover_the_parameters(name, kind):
         lambda leaf: rng.normal(size=leaf.shape).astype(leaf.dtype),
         nn.unbox(jax.eval_shape(init, text_inputs(spec, **shape))),
     )
-    plain = to_plain(params, spec)
-    classes = 1 if "C" in architecture.axes else 5
-    entries = array_names(architecture.parts(spec), spec, kind, classes)
-    again = to_ours(to_theirs(plain, entries), entries, "test")
+    plain = to_canonical(params, spec)
+    classes = 1 if "C" in head_spec.axes else 5
+    entries = array_names(head_spec.parts(spec), spec, kind, classes)
+    again = to_jax(to_hf(plain, entries), entries, "test")
     assert flatten_dict(again).keys() == flatten_dict(plain).keys()
     jax.tree.map(np.testing.assert_array_equal, again, plain)
-    padded = from_plain(again, spec)[name]["embeddings"]["token"]
+    padded = from_canonical(again, spec)[name]["embeddings"]["token"]
     assert padded.shape[0] == 104 and not padded[VOCABULARY:].any()
 
 
@@ -108,10 +108,10 @@ def test_folders_are_bit_equal_there_and_back(name, kind, tokenizer, tmp_path):
     model = _model(name, kind, tokenizer)
     hugging_face.write_hugging_face(model, tmp_path)
     again = hugging_face.read_hugging_face(tmp_path, "hf:again")
-    assert (again.spec, again.kind, again.classes) == (
+    assert (again.spec, again.head_type, again.classes) == (
         dataclasses.replace(model.spec),
         kind,
-        model.classes if kind != kinds.MULTIPLE_CHOICE else again.classes,
+        model.classes if kind != head_types.MULTIPLE_CHOICE else again.classes,
     )
     jax.tree.map(np.testing.assert_array_equal, again.params, model.params)
     assert again.left_out == {} and again.missing == ()
@@ -129,7 +129,7 @@ def _peer(name: str, kind: str, **settings):
     like_roberta = name in LIKE_ROBERTA
     sizes = SIZES | OWN.get(name, {}) | ({"type_vocab_size": 1} if like_roberta else {})
     sizes |= dict(layer_norm_eps=ENCODERS[name].spec.layer_norm_eps)
-    sizes["is_decoder"] = kind == kinds.CAUSAL_LM
+    sizes["is_decoder"] = kind == head_types.CAUSAL_LM
     if name == "eurobert" and kind in WITH_CLASSES:
         del sizes["num_key_value_heads"]  # as many as of queries
     if name == "gpt2":
@@ -161,7 +161,7 @@ def _peer(name: str, kind: str, **settings):
 @pytest.mark.peers
 @pytest.mark.parametrize("name, kind", [case for case in CASES if case[0] != "neobert"])
 def test_the_function_is_that_of_transformers(name, kind, tokenizer):
-    """With padding behind, and before."""
+    """With padding after, and before."""
     _assert_is_the_function(name, kind, tokenizer)
 
 
@@ -170,20 +170,24 @@ def test_the_function_is_that_of_transformers(name, kind, tokenizer):
 def test_euroberts_other_poolings(pooling, heads, tokenizer):
     """And as many heads of keys and values as of queries."""
     settings = dict(classifier_pooling=pooling, num_key_value_heads=heads)
-    _assert_is_the_function("eurobert", kinds.SEQUENCE_CLASSIFICATION, tokenizer, **settings)
+    _assert_is_the_function("eurobert", head_types.SEQUENCE_CLASSIFICATION, tokenizer, **settings)
 
 
 @pytest.mark.peers
 @pytest.mark.parametrize(
     "name, kind, field",
     [
-        ("roberta", kinds.MASKED_LM, "hidden_act"),  # gelu in its head, whatever is in the layers
-        ("electra", kinds.MASKED_LM, "hidden_act"),
-        ("electra", kinds.REPLACED_TOKENS, "hidden_act"),
-        ("distilbert", kinds.MASKED_LM, "activation"),
-        ("openai-gpt", kinds.CAUSAL_LM, "afn"),
-        ("gpt2", kinds.CAUSAL_LM, "activation_function"),
-        ("xlnet", kinds.PERMUTATION_LM, "ff_activation"),
+        (
+            "roberta",
+            head_types.MASKED_LM,
+            "hidden_act",
+        ),  # gelu in its head, whatever is in the layers
+        ("electra", head_types.MASKED_LM, "hidden_act"),
+        ("electra", head_types.REPLACED_TOKENS, "hidden_act"),
+        ("distilbert", head_types.MASKED_LM, "activation"),
+        ("openai-gpt", head_types.CAUSAL_LM, "afn"),
+        ("gpt2", head_types.CAUSAL_LM, "activation_function"),
+        ("xlnet", head_types.PERMUTATION_LM, "ff_activation"),
     ],
 )
 def test_silu_is_that_of_transformers(name, kind, field, tokenizer):
@@ -204,9 +208,10 @@ def _assert_is_the_function(name, kind, tokenizer, **settings):
     given = {name: torch.tensor(array).long() for name, array in inputs.items()}
     given["attention_mask"] = given.pop("input_mask")
     with torch.inference_mode():
-        theirs = peer(**given)
+        reference = peer(**given)
     wanted = {
-        key: theirs[next(each for each in OUTPUTS[key] if each in theirs)].numpy() for key in found
+        key: reference[next(each for each in OUTPUTS[key] if each in reference)].numpy()
+        for key in found
     }
     assert greatest_difference(wanted, found, inputs) < _limit(wanted)
 
@@ -219,8 +224,8 @@ def test_gradients_of_predicted_tokens(name, tokenizer):
     import torch
 
     reads_on = ENCODERS[name].spec.causal
-    kind = kinds.CAUSAL_LM if reads_on else kinds.MASKED_LM
-    kind = kinds.PERMUTATION_LM if name == "xlnet" else kind
+    kind = head_types.CAUSAL_LM if reads_on else head_types.MASKED_LM
+    kind = head_types.PERMUTATION_LM if name == "xlnet" else kind
     peer, config, arrays = _peer(name, kind)
     spec = hugging_face.spec_of(config.to_dict(), ENCODERS[name], "test")
     model = hugging_face.assemble(arrays, spec, kind, tokenizer, "test")
@@ -237,21 +242,21 @@ def test_gradients_of_predicted_tokens(name, tokenizer):
         logits = model.model().apply({"params": params}, inputs, deterministic=True)["masked_lm"]
         return (cross_entropy(logits, jnp.asarray(labels)) * mask).sum() / mask.sum()
 
-    grads = to_theirs(
-        jax.tree.map(np.asarray, jax.jit(jax.grad(loss))(model.params)), model.entries
-    )
+    grads = to_hf(jax.tree.map(np.asarray, jax.jit(jax.grad(loss))(model.params)), model.entries)
     given = {name: torch.tensor(array).long() for name, array in inputs.items()}
     given["attention_mask"] = given.pop("input_mask")
     peer(**given, labels=torch.tensor(wanted)).loss.backward()
-    theirs = {key: array.grad for key, array in peer.named_parameters() if array.grad is not None}
+    reference = {
+        key: array.grad for key, array in peer.named_parameters() if array.grad is not None
+    }
     padding = {"embeddings.word_embeddings.weight", "embeddings.position_embeddings.weight"}
     padding |= {"embeddings.weight", "embed_tokens.weight"}
-    wanted = {key: gradient.numpy() for key, gradient in theirs.items()}
-    ours = {key: grads[key].copy() for key in wanted}
+    wanted = {key: gradient.numpy() for key, gradient in reference.items()}
+    result = {key: grads[key].copy() for key in wanted}
     for key in wanted:
         if key.partition(".")[2] in padding:  # torch gives the row of padding no gradient
-            ours[key][1] = wanted[key][1]
-    assert_close(ours, wanted, 1000, share=0.01)
+            result[key][1] = wanted[key][1]
+    assert_close(result, wanted, 1000, share=0.01)
 
 
 @pytest.mark.peers
@@ -271,20 +276,20 @@ def test_neobert_computes_what_its_own_code_does(kind, tokenizer):
     assert (spec.intermediate_size, spec.layer_norm_eps) == (40, 1e-5)
     model = hugging_face.assemble(arrays, spec, kind, tokenizer, "test")
     inputs = random_inputs(model)
-    theirs = peer(*(torch.tensor(inputs[key]).long() for key in ("input_ids", "input_mask")))
-    mask = np.expand_dims(inputs["input_mask"], 2) if theirs.ndim == 3 else 1
-    weights = np.random.default_rng(4).normal(size=theirs.shape) * mask
+    reference = peer(*(torch.tensor(inputs[key]).long() for key in ("input_ids", "input_mask")))
+    mask = np.expand_dims(inputs["input_mask"], 2) if reference.ndim == 3 else 1
+    weights = np.random.default_rng(4).normal(size=reference.shape) * mask
 
     def summed(params):
         (found,) = model.model().apply({"params": params}, inputs, deterministic=True).values()
         return (found * weights).sum(), found * mask
 
     (_, found), grads = jax.jit(jax.value_and_grad(summed, has_aux=True))(model.params)
-    assert_close(found, theirs.detach().numpy() * mask, 1000)
-    (theirs * torch.tensor(weights)).sum().backward()
-    bare = PUBLISHED["neobert"].bare * (kind == kinds.ENCODER)
+    assert_close(found, reference.detach().numpy() * mask, 1000)
+    (reference * torch.tensor(weights)).sum().backward()
+    bare = PUBLISHED["neobert"].bare * (kind == head_types.ENCODER)
     wanted = {bare + key: array.grad.numpy() for key, array in peer.named_parameters()}
-    found = to_theirs(jax.tree.map(np.asarray, grads), model.entries)
+    found = to_hf(jax.tree.map(np.asarray, grads), model.entries)
     assert_close(found, wanted, 1000, share=0.01)
 
 
@@ -294,9 +299,9 @@ def test_positions_and_languages_that_a_batch_gives(name, tokenizer):
     """As of a text and its translation; also the gradient of the embeddings of languages."""
     import torch
 
-    peer, config, arrays = _peer(name, kinds.MASKED_LM)
+    peer, config, arrays = _peer(name, head_types.MASKED_LM)
     spec = hugging_face.spec_of(config.to_dict(), ENCODERS[name], "test")
-    model = hugging_face.assemble(arrays, spec, kinds.MASKED_LM, tokenizer, "test")
+    model = hugging_face.assemble(arrays, spec, head_types.MASKED_LM, tokenizer, "test")
     inputs = {key: array[2:] for key, array in random_inputs(model).items()}
     mask = inputs["input_mask"]
     column, begin = np.arange(mask.shape[1]), (mask.sum(1) // 3)[:, None]
@@ -323,12 +328,12 @@ def test_positions_and_languages_that_a_batch_gives(name, tokenizer):
     alone = outputs(model.model(), model.params, {k: inputs[k] for k in random_inputs(model)})
     assert np.abs(np.asarray(found) - alone["masked_lm"]).max() > 0.1
     (logits * torch.tensor(weights)).sum().backward()
-    grads = to_theirs(jax.tree.map(np.asarray, grads), model.entries)
+    grads = to_hf(jax.tree.map(np.asarray, grads), model.entries)
     tables = [key for key, _ in peer.named_parameters() if re.search("position|lang_emb", key)]
     assert len(tables) == 1 + (name == "xlm")
     for key in tables:
-        theirs = peer.get_parameter(key).grad.numpy()
-        assert_close(grads[key], theirs, 1000, err_msg=key)
+        reference = peer.get_parameter(key).grad.numpy()
+        assert_close(grads[key], reference, 1000, err_msg=key)
 
 
 def test_xlm_that_is_computed_in_another_way_is_refused():
@@ -434,7 +439,7 @@ def test_neobert_that_is_computed_in_another_way_is_refused():
 
 def test_a_decoder_that_is_not_tied(tokenizer):
     for name, tied in (("eurobert", False), ("neobert", False), ("roberta", True)):
-        config = hugging_face.config_of(_model(name, kinds.MASKED_LM, tokenizer))
+        config = hugging_face.config_of(_model(name, head_types.MASKED_LM, tokenizer))
         assert config["tie_word_embeddings"] is tied
 
 
@@ -451,15 +456,15 @@ def test_positions_begin_behind_the_id_of_the_padding():
 @pytest.mark.parametrize(
     "name, kind, decoder, table",
     [
-        ("roberta", kinds.MASKED_LM, "lm_head.decoder", "roberta.embeddings.word_embeddings"),
-        ("gpt2", kinds.CAUSAL_LM, "lm_head", "transformer.wte"),
-        ("openai-gpt", kinds.ENCODER, "lm_head", "transformer.tokens_embed"),
+        ("roberta", head_types.MASKED_LM, "lm_head.decoder", "roberta.embeddings.word_embeddings"),
+        ("gpt2", head_types.CAUSAL_LM, "lm_head", "transformer.wte"),
+        ("openai-gpt", head_types.ENCODER, "lm_head", "transformer.tokens_embed"),
     ],
 )
 def test_a_decoder_of_its_own_is_refused(name, kind, decoder, table, tokenizer):
     """One that repeats the embeddings is left out, and stands for them where they are missing."""
     model = _model(name, kind, tokenizer)
-    arrays = to_theirs(model.params, model.entries)
+    arrays = to_hf(model.params, model.entries)
     decoder, table = f"{decoder}.weight", f"{table}.weight"
     read = functools.partial(
         hugging_face.assemble, spec=model.spec, kind=kind, tokenizer=tokenizer, origin="test"
@@ -500,7 +505,7 @@ def test_gpt_reads_left_to_right_only():
 def test_fresh_kernels_into_the_residual(name):
     """GPT-2 scales them by the root of the number of its residual layers."""
     spec = _spec(name, hidden_size=96, intermediate_size=384, num_hidden_layers=8)
-    module = ARCHITECTURES[kinds.CAUSAL_LM].build(spec, 0)
+    module = HEAD_SPECS[head_types.CAUSAL_LM].build(spec, 0)
     inputs = {name: np.zeros(x.shape, x.dtype) for name, x in text_inputs(spec, B=1, S=3).items()}
     init = jax.jit(functools.partial(module.init, deterministic=True))
     params = jax.device_get(nn.unbox(init(jax.random.key(0), inputs))["params"])

@@ -10,9 +10,9 @@ from flax import linen as nn
 from flax.traverse_util import flatten_dict
 
 from bertjax.base.fields import TEXT
-from bertjax.models.encoders.storage import from_plain, to_plain
+from bertjax.models.encoders.storage import from_canonical, to_canonical
 from bertjax.models.encoders.transformer import Transformer
-from bertjax.models.heads.architectures import text_inputs
+from bertjax.models.heads.head_specs import text_inputs
 from bertjax.models.heads.pretraining import PreTrainingModel
 from tests.helpers.closeness import assert_close
 from tests.helpers.slow_cases import others_slow
@@ -38,8 +38,8 @@ def _random_params(spec):
 @pytest.mark.parametrize("name", others_slow(STORED, "plain", "scanned", "padded"))
 def test_write_then_read(spec, name):
     plain, switches = _random_params(spec), STORED[name]
-    stored = from_plain(plain, dataclasses.replace(spec, **switches))
-    again = to_plain(stored, dataclasses.replace(spec, **switches))
+    stored = from_canonical(plain, dataclasses.replace(spec, **switches))
+    again = to_canonical(stored, dataclasses.replace(spec, **switches))
     again, plain = flatten_dict(again, sep="/"), flatten_dict(plain, sep="/")
     assert again.keys() == plain.keys()
     for name, leaf in plain.items():
@@ -56,9 +56,9 @@ def test_the_model_stays_the_same(spec, make_batch, switches):
         return jax.jit(lambda p: model.apply({"params": p}, inputs, deterministic=True))(params)
 
     other = dataclasses.replace(spec, **switches)
-    wanted, found = logits(spec, plain), logits(other, from_plain(plain, other))
-    ours = {name: np.asarray(found[name])[..., : wanted[name].shape[-1]] for name in wanted}
-    assert_close(ours, wanted)
+    wanted, found = logits(spec, plain), logits(other, from_canonical(plain, other))
+    result = {name: np.asarray(found[name])[..., : wanted[name].shape[-1]] for name in wanted}
+    assert_close(result, wanted)
 
 
 @pytest.mark.parametrize("scan_layers", [False, True])
@@ -68,7 +68,7 @@ def test_hidden_states(spec, make_batch, scan_layers, remat):
     plain, batch = _random_params(spec)["bert"], make_batch()
     inputs = {name: batch[name] for name in TEXT}
     other = dataclasses.replace(spec, scan_layers=scan_layers, remat=remat)
-    params = from_plain({"bert": plain}, other)["bert"]
+    params = from_canonical({"bert": plain}, other)["bert"]
 
     @jax.jit
     def states(params):

@@ -11,7 +11,7 @@ from flax.traverse_util import flatten_dict
 from bertjax.base.fields import TEXT
 from bertjax.interop import names
 from bertjax.interop.published.registry import array_names
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.models.heads.pretraining import PreTrainingModel
 from bertjax.objectives.masked_lm import MaskedLMNextSentence
 from tests.helpers.closeness import assert_close
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.peers
 def _from_transformers(state: dict[str, np.ndarray], spec) -> dict:
     """Makes our parameters from arrays with the names of transformers' modules."""
     parts = ("bert", "pooler", "masked_lm", "next_sentence_head")
-    return names.to_ours(state, array_names(parts, spec, kinds.PRE_TRAINING, 0), "transformers")
+    return names.to_jax(state, array_names(parts, spec, head_types.PRE_TRAINING, 0), "transformers")
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,14 @@ import pytest
 
 from bertjax.base.errors import InputError
 from bertjax.interop import hugging_face
-from bertjax.interop.names import to_ours, to_theirs
+from bertjax.interop.names import to_hf, to_jax
 from bertjax.interop.published.registry import PUBLISHED, array_names
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.models.encoders.registry import ENCODERS, make_encoder
-from bertjax.models.encoders.storage import from_plain
+from bertjax.models.encoders.storage import from_canonical
 from bertjax.models.encoders.xlnet.attention import by_distance
 from bertjax.models.encoders.xlnet.spec import XlnetSpec
-from bertjax.models.heads.architectures import ARCHITECTURES
+from bertjax.models.heads.head_specs import HEAD_SPECS
 from bertjax.models.heads.output_heads import masked_lm
 from tests.helpers.closeness import assert_close
 
@@ -58,10 +58,10 @@ def _hidden(order: np.ndarray, places: np.ndarray) -> np.ndarray:
 
 
 def _random_params(spec: XlnetSpec):
-    parts = ARCHITECTURES[kinds.PERMUTATION_LM].parts(spec)
-    entries, rng = array_names(parts, spec, kinds.PERMUTATION_LM, 0), np.random.default_rng(3)
-    arrays = {e.theirs: rng.normal(0.1, 0.2, e.shape).astype(np.float32) for e in entries}
-    return to_ours(arrays, entries, "test"), arrays, entries
+    parts = HEAD_SPECS[head_types.PERMUTATION_LM].parts(spec)
+    entries, rng = array_names(parts, spec, head_types.PERMUTATION_LM, 0), np.random.default_rng(3)
+    arrays = {e.hf_name: rng.normal(0.1, 0.2, e.shape).astype(np.float32) for e in entries}
+    return to_jax(arrays, entries, "test"), arrays, entries
 
 
 def _peer(arrays, **config):
@@ -78,7 +78,7 @@ def _peer(arrays, **config):
     return model.double()
 
 
-def _theirs(model, batch, *, streams: bool, memory: bool):
+def _reference(model, batch, *, streams: bool, memory: bool):
     """The logits, and the memories [B, L, M, D] if there is one."""
     import torch
 
@@ -123,8 +123,8 @@ def test_outputs_are_those_of_transformers(streams, memory, scanned):
     spec = dataclasses.replace(SPEC, scan_layers=scanned)
     batch = _batch()
     with torch.inference_mode():
-        wanted, remembered = _theirs(_peer(arrays), batch, streams=streams, memory=memory)
-    given = spec, from_plain(params, spec), batch
+        wanted, remembered = _reference(_peer(arrays), batch, streams=streams, memory=memory)
+    given = spec, from_canonical(params, spec), batch
     found, layers = jax.device_get(_logits(*given, streams=streams, memory=memory))
     real = np.ones(wanted.shape[:2], bool) if streams else batch["input_mask"] > 0
     assert real.sum() in (ROWS * PREDICTED, ROWS * LENGTH - 3)
@@ -146,15 +146,15 @@ def test_gradients_of_two_streams_with_memory():
     def summed(params):
         return (_logits(SPEC, params, batch, streams=True, memory=True)[0] * weights).sum()
 
-    ours = to_theirs(jax.tree.map(np.asarray, jax.jit(jax.grad(summed))(params)), entries)
-    logits, _ = _theirs(peer, batch, streams=True, memory=True)
+    result = to_hf(jax.tree.map(np.asarray, jax.jit(jax.grad(summed))(params)), entries)
+    logits, _ = _reference(peer, batch, streams=True, memory=True)
     (logits * torch.tensor(weights)).sum().backward()
-    theirs = {name: each.grad for name, each in peer.named_parameters()}
-    assert theirs.keys() - {"lm_loss.weight"} == ours.keys() - {"lm_loss.weight"}
-    for name, gradient in theirs.items():
+    reference = {name: each.grad for name, each in peer.named_parameters()}
+    assert reference.keys() - {"lm_loss.weight"} == result.keys() - {"lm_loss.weight"}
+    for name, gradient in reference.items():
         scale = float(np.abs(gradient.numpy()).max())
         assert scale > 1e-3, name
-        assert_close(ours[name], gradient.numpy(), 1000, err_msg=name)
+        assert_close(result[name], gradient.numpy(), 1000, err_msg=name)
 
 
 @pytest.mark.slow
@@ -170,9 +170,9 @@ def test_gradients_in_bfloat16_are_those_in_float32():
     gradient = jax.jit(jax.grad(summed), static_argnums=1)
     exact = gradient(params, spec)
     found = gradient(params, dataclasses.replace(spec, compute_dtype="bfloat16"))
-    for wanted, ours in zip(jax.tree.leaves(exact), jax.tree.leaves(found), strict=True):
+    for wanted, result in zip(jax.tree.leaves(exact), jax.tree.leaves(found), strict=True):
         wanted = np.asarray(wanted)
-        assert np.linalg.norm(ours - wanted) < 0.05 * np.linalg.norm(wanted)
+        assert np.linalg.norm(result - wanted) < 0.05 * np.linalg.norm(wanted)
 
 
 @pytest.mark.slow

@@ -161,10 +161,10 @@ def test_the_gru_is_that_of_torch():
     params = nn.unbox(jax.jit(Gru().init)(jax.random.key(2), state, x)["params"])
     peer = torch.nn.GRUCell(WIDTH, WIDTH)
     with torch.no_grad():
-        for ours, theirs in (("input", "ih"), ("recurrent", "hh")):
-            kernel, bias = (np.asarray(params[ours][name]) for name in ("kernel", "bias"))
+        for result, reference in (("input", "ih"), ("recurrent", "hh")):
+            kernel, bias = (np.asarray(params[result][name]) for name in ("kernel", "bias"))
             assert np.abs(kernel).max() <= WIDTH**-0.5 and np.abs(bias).max() > 0.01
-            getattr(peer, f"weight_{theirs}").copy_(torch.tensor(kernel.T))
-            getattr(peer, f"bias_{theirs}").copy_(torch.tensor(bias))
+            getattr(peer, f"weight_{reference}").copy_(torch.tensor(kernel.T))
+            getattr(peer, f"bias_{reference}").copy_(torch.tensor(bias))
         wanted = peer(torch.tensor(x), torch.tensor(state)).numpy()
     assert_close(jax.jit(Gru().apply)({"params": params}, state, x), wanted)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.models.heads import bilstm
-from bertjax.models.heads.architectures import ARCHITECTURES
 from bertjax.models.heads.bilstm import BiLstm, BiLstmTagger
+from bertjax.models.heads.head_specs import HEAD_SPECS
 from tests.helpers.closeness import assert_close
 from tests.helpers.slow_cases import others_slow
 
@@ -126,10 +126,10 @@ def test_gradient_is_that_of_autodiff(inputs, monkeypatch):
 
         return jax.jit(jax.grad(loss, argnums=(0, 1)))(params, activations.astype(np.float32))
 
-    ours = gradient()
+    result = gradient()
     monkeypatch.setattr(bilstm, "_recurrence", bilstm._states)
-    assert_close(ours, gradient())
-    assert all(np.abs(leaf).max() > 1e-4 for leaf in jax.tree.leaves(ours))
+    assert_close(result, gradient())
+    assert all(np.abs(leaf).max() > 1e-4 for leaf in jax.tree.leaves(result))
 
 
 def test_dropout(inputs):
@@ -150,14 +150,14 @@ def pytorch(params, x, mask):
     lstm = torch.nn.LSTM(x.shape[-1], HIDDEN, 2, bidirectional=True, batch_first=True)
     for layer in (0, 1):
         for direction, suffix in (("forward", ""), ("backward", "_reverse")):
-            ours = jax.tree.map(np.array, params[f"lstm_{layer}"][direction])
-            theirs = {
-                f"weight_ih_l{layer}{suffix}": ours["kernel"].T,
-                f"weight_hh_l{layer}{suffix}": ours["recurrent"].T,
-                f"bias_ih_l{layer}{suffix}": ours["bias"],
-                f"bias_hh_l{layer}{suffix}": np.zeros_like(ours["bias"]),
+            result = jax.tree.map(np.array, params[f"lstm_{layer}"][direction])
+            reference = {
+                f"weight_ih_l{layer}{suffix}": result["kernel"].T,
+                f"weight_hh_l{layer}{suffix}": result["recurrent"].T,
+                f"bias_ih_l{layer}{suffix}": result["bias"],
+                f"bias_hh_l{layer}{suffix}": np.zeros_like(result["bias"]),
             }
-            for name, value in theirs.items():
+            for name, value in reference.items():
                 getattr(lstm, name).data = torch.tensor(value)
     packed = torch.nn.utils.rnn.pack_padded_sequence(
         x, torch.tensor(mask.sum(1)), batch_first=True, enforce_sorted=False
@@ -179,10 +179,12 @@ def test_as_pytorch(inputs):
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize("kind", [kinds.SEQUENCE_CLASSIFICATION, kinds.TOKEN_CLASSIFICATION])
+@pytest.mark.parametrize(
+    "kind", [head_types.SEQUENCE_CLASSIFICATION, head_types.TOKEN_CLASSIFICATION]
+)
 def test_over_an_encoder_as_pytorch(spec, make_batch, kind):
     """A class of a text is read from the last states, those of tokens from the state at each."""
-    model = ARCHITECTURES[kind].build(dataclasses.replace(spec, causal=True), CLASSES)
+    model = HEAD_SPECS[kind].build(dataclasses.replace(spec, causal=True), CLASSES)
     model, batch = model.clone(bilstm=BiLstm(HIDDEN, 2, 0.0)), make_batch()
     fresh = jax.jit(partial(model.init, deterministic=True))
     variables = nn.unbox(fresh(jax.random.key(0), batch))
@@ -193,7 +195,7 @@ def test_over_an_encoder_as_pytorch(spec, make_batch, kind):
     encoded = jax.jit(partial(run, method=encode))(variables, batch)
     states, last = pytorch(params["bilstm"], encoded, mask)
     output = params["classifier"]
-    if kind == kinds.SEQUENCE_CLASSIFICATION:
+    if kind == head_types.SEQUENCE_CLASSIFICATION:
         states, mask = last, mask[:, 0]
     expected = states @ np.asarray(output["kernel"]) + np.asarray(output["bias"])
     found = np.asarray(jax.jit(run)(variables, batch)["logits"])

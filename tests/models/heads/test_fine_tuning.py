@@ -10,9 +10,9 @@ import pytest
 from flax import linen as nn
 
 from bertjax.base.fields import TEXT
-from bertjax.models.encoders import kinds
-from bertjax.models.heads.architectures import ARCHITECTURES, text_inputs
+from bertjax.models.encoders import head_types
 from bertjax.models.heads.bilstm import BiLstm
+from bertjax.models.heads.head_specs import HEAD_SPECS, text_inputs
 from bertjax.training.model import zeros
 from tests.helpers.closeness import assert_close
 from tests.helpers.slow_cases import others_slow
@@ -20,7 +20,7 @@ from tests.helpers.small_models import KINDS
 
 
 @pytest.mark.parametrize(
-    ("architecture", "output"),
+    ("head_spec", "output"),
     others_slow(
         [
             ("BertForSequenceClassification", "logits"),
@@ -31,10 +31,10 @@ from tests.helpers.small_models import KINDS
         ("BertForSequenceClassification", "logits"),
     ),
 )
-def test_heads_compute_in_float32(spec, make_batch, architecture, output):
+def test_heads_compute_in_float32(spec, make_batch, head_spec, output):
     """The encoder is in bfloat16, whose 8 bits would make close scores equal."""
     half = dataclasses.replace(spec, compute_dtype="bfloat16")
-    model = ARCHITECTURES[KINDS[architecture]].build(half, 5)
+    model = HEAD_SPECS[KINDS[head_spec]].build(half, 5)
     batch = make_batch()
     params = jax.jit(partial(model.init, deterministic=True))(jax.random.key(0), batch)
     found = np.asarray(jax.jit(partial(model.apply, deterministic=True))(params, batch)[output])
@@ -44,7 +44,7 @@ def test_heads_compute_in_float32(spec, make_batch, architecture, output):
 
 
 @pytest.mark.parametrize(
-    ("architecture", "head"),
+    ("head_spec", "head"),
     [
         ("BertForSequenceClassification", "classifier"),
         ("BertForTokenClassification", "classifier"),
@@ -52,12 +52,12 @@ def test_heads_compute_in_float32(spec, make_batch, architecture, output):
         ("BertForQuestionAnswering", "span"),
     ],
 )
-def test_a_new_output_layer_begins_as_that_of_transformers(spec, architecture, head):
+def test_a_new_output_layer_begins_as_that_of_transformers(spec, head_spec, head):
     """It is normal with the `initializer_range`, but not cut at two deviations like the encoder."""
-    model = ARCHITECTURES[KINDS[architecture]].build(
+    model = HEAD_SPECS[KINDS[head_spec]].build(
         dataclasses.replace(spec, initializer_range=0.07), 29
     )
-    sizes = dict(B=1, C=3, S=7) if architecture == "BertForMultipleChoice" else dict(B=3, S=7)
+    sizes = dict(B=1, C=3, S=7) if head_spec == "BertForMultipleChoice" else dict(B=3, S=7)
     inputs = zeros(text_inputs(spec, **sizes))
     init = jax.jit(lambda key: model.init(key, inputs, deterministic=True)["params"])
     drawn = [nn.unbox(jax.device_get(init(jax.random.key(seed)))) for seed in range(60)]
@@ -79,9 +79,9 @@ WAYS = {"left to right": (True, 0), "BiLSTM": (False, 1), "left to right, BiLSTM
 def _built(spec, kind: str, way: str):
     """A model, its parameters, and a function from a batch's arrays to its outputs."""
     causal, depth = WAYS[way]
-    model = ARCHITECTURES[kind].build(dataclasses.replace(spec, causal=causal), 3)
+    model = HEAD_SPECS[kind].build(dataclasses.replace(spec, causal=causal), 3)
     model = model.clone(bilstm=BiLstm(10, depth, 0.0) if depth else None)
-    sizes = dict(B=1, C=2, S=5) if kind == kinds.MULTIPLE_CHOICE else dict(B=1, S=5)
+    sizes = dict(B=1, C=2, S=5) if kind == head_types.MULTIPLE_CHOICE else dict(B=1, S=5)
     some = zeros(text_inputs(spec, **sizes))
     fresh = jax.jit(lambda key: model.init(key, some, deterministic=True)["params"])
     params = nn.unbox(fresh(jax.random.key(0)))
@@ -105,15 +105,15 @@ def _of_each_way(kind: str) -> list:
 @pytest.mark.parametrize(
     ("kind", "way"),
     [
-        *_of_each_way(kinds.SEQUENCE_CLASSIFICATION),
-        pytest.param(kinds.MULTIPLE_CHOICE, "left to right", marks=pytest.mark.slow),
+        *_of_each_way(head_types.SEQUENCE_CLASSIFICATION),
+        pytest.param(head_types.MULTIPLE_CHOICE, "left to right", marks=pytest.mark.slow),
     ],
 )
 def test_a_class_is_read_from_the_whole_text(spec, make_batch, kind, way):
     """Every token matters, and no padding does."""
     _, _, outputs = _built(spec, kind, way)
     batch = make_batch(length=9)
-    rows = (6,) if kind == kinds.SEQUENCE_CLASSIFICATION else (2, 3)
+    rows = (6,) if kind == head_types.SEQUENCE_CLASSIFICATION else (2, 3)
 
     def logits(batch):
         found = outputs({name: batch[name].reshape(*rows, -1) for name in TEXT})
@@ -132,9 +132,9 @@ def test_a_class_is_read_from_the_whole_text(spec, make_batch, kind, way):
 
 def test_left_to_right_the_last_token_is_pooled(spec, make_batch):
     """By BERT's own pooler, as [CLS] is in the other direction."""
-    model, params, outputs = _built(spec, kinds.SEQUENCE_CLASSIFICATION, "left to right")
+    model, params, outputs = _built(spec, head_types.SEQUENCE_CLASSIFICATION, "left to right")
     batch = make_batch()
-    encoder = ARCHITECTURES[kinds.ENCODER].build(model.spec, 0)
+    encoder = HEAD_SPECS[head_types.ENCODER].build(model.spec, 0)
     apply = jax.jit(partial(encoder.apply, deterministic=True))
     sequence = np.asarray(apply({"params": params}, batch)["sequence"])
     mask = batch["input_mask"]
@@ -149,8 +149,10 @@ def test_left_to_right_the_last_token_is_pooled(spec, make_batch):
 @pytest.mark.parametrize(
     ("kind", "way"),
     [
-        *_of_each_way(kinds.QUESTION_ANSWERING),
-        pytest.param(kinds.TOKEN_CLASSIFICATION, "left to right, BiLSTM", marks=pytest.mark.slow),
+        *_of_each_way(head_types.QUESTION_ANSWERING),
+        pytest.param(
+            head_types.TOKEN_CLASSIFICATION, "left to right, BiLSTM", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_what_a_token_is_read_from(spec, make_batch, kind, way):

@@ -60,7 +60,7 @@ def _direct(softmax, params):
 
 @pytest.mark.slow
 def test_loss_and_gradient_of_all_words(softmax):
-    """Also if all are drawn once; a word behind the last is predicted as the unknown one."""
+    """Also if all are drawn once; a word after the last is predicted as the unknown one."""
     params = softmax[1]
     wanted = _and_gradient(lambda p: _direct(softmax, p), params)
     everything = draw_some(jax.random.key(0), 23, 23)

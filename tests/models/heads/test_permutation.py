@@ -17,9 +17,9 @@ from bertjax.inference.likelihood import log_likelihoods
 from bertjax.interop import names
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.published.registry import array_names
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.models.encoders.xlnet.spec import XlnetSpec
-from bertjax.models.heads.architectures import ARCHITECTURES
+from bertjax.models.heads.head_specs import HEAD_SPECS
 from bertjax.text.tokenizer import Tokenizer
 from tests.helpers.closeness import assert_close
 from tests.helpers.small_models import PIECES
@@ -33,19 +33,19 @@ TEXTS = ["the cat runs , house", "Dogs", "a house runsing blue !"]
 
 @pytest.fixture(scope="module")
 def arrays():
-    kind, rng = kinds.PERMUTATION_LM, np.random.default_rng(3)
-    entries = array_names(ARCHITECTURES[kind].parts(SPEC), SPEC, kind, 0)
-    return {e.theirs: rng.normal(0.1, 0.3, e.shape).astype(np.float32) for e in entries}
+    kind, rng = head_types.PERMUTATION_LM, np.random.default_rng(3)
+    entries = array_names(HEAD_SPECS[kind].parts(SPEC), SPEC, kind, 0)
+    return {e.hf_name: rng.normal(0.1, 0.3, e.shape).astype(np.float32) for e in entries}
 
 
 @pytest.fixture(scope="module")
 def model(vocabulary, arrays):
-    entries = array_names(("xlnet", "masked_lm"), SPEC, kinds.PERMUTATION_LM, 0)
+    entries = array_names(("xlnet", "masked_lm"), SPEC, head_types.PERMUTATION_LM, 0)
     return Pretrained(
         origin="a permutation LM",
-        kind=kinds.PERMUTATION_LM,
+        head_type=head_types.PERMUTATION_LM,
         spec=SPEC,
-        params=names.to_ours(arrays, entries, "test"),
+        params=names.to_jax(arrays, entries, "test"),
         tokenizer=Tokenizer.open(vocabulary),
     )
 
@@ -114,7 +114,7 @@ def test_sentences_are_scored_as_by_transformers(masking, model, peer):
 
 def test_nothing_behind_a_blank_is_seen(model):
     """Another token at a hidden place changes nothing; at a seen place, it changes the logits."""
-    module, rng = model.model(kinds.MASKED_LM), np.random.default_rng(4)
+    module, rng = model.model(head_types.MASKED_LM), np.random.default_rng(4)
     ids, order = rng.integers(5, len(PIECES), (1, 9)), np.zeros((1, 9), np.int32)
     order[0, [2, 6]] = 1
     batch = {"input_ids": ids, "input_mask": np.ones_like(ids), "token_type_ids": 0 * ids}
@@ -133,9 +133,9 @@ def test_nothing_behind_a_blank_is_seen(model):
 
 def test_it_does_not_read_left_to_right(model):
     with pytest.raises(InputError, match="has not learned to read left to right"):
-        model.model(kinds.CAUSAL_LM)
-    masked = dataclasses.replace(model, kind=kinds.MASKED_LM)
-    assert type(masked.model(kinds.MASKED_LM)) is not type(model.model(kinds.MASKED_LM))
+        model.model(head_types.CAUSAL_LM)
+    masked = dataclasses.replace(model, head_type=head_types.MASKED_LM)
+    assert type(masked.model(head_types.MASKED_LM)) is not type(model.model(head_types.MASKED_LM))
 
 
 def test_what_is_predicted_is_hidden(vocabulary):

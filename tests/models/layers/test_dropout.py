@@ -159,7 +159,7 @@ class TestInTheModel:
     """The places in the model that have dropout."""
 
     @pytest.fixture
-    def drop_spec(self, spec):
+    def dropout_spec(self, spec):
         return dataclasses.replace(spec, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.3)
 
     @staticmethod
@@ -176,22 +176,22 @@ class TestInTheModel:
 
         return lambda key: jax.device_get(apply(key))
 
-    def test_deterministic_is_without_dropout(self, spec, drop_spec, make_batch):
+    def test_deterministic_is_without_dropout(self, spec, dropout_spec, make_batch):
         batch = make_batch()
         expected = self._applier(spec, batch)(None)
-        for name, logits in self._applier(drop_spec, batch)(None).items():
+        for name, logits in self._applier(dropout_spec, batch)(None).items():
             np.testing.assert_array_equal(logits, expected[name])
 
-    def test_the_key_decides(self, drop_spec, make_batch):
-        apply = self._applier(drop_spec, make_batch())
+    def test_the_key_decides(self, dropout_spec, make_batch):
+        apply = self._applier(dropout_spec, make_batch())
         one, same, other = (apply(key)["masked_lm"] for key in (1, 1, 2))
         np.testing.assert_array_equal(one, same)
         assert np.abs(one - other).max() > 0.1
 
-    def test_every_place_has_its_own_mask(self, drop_spec, make_batch):
+    def test_every_place_has_its_own_mask(self, dropout_spec, make_batch):
         """Hidden dropout is used once after the embeddings, and twice in each layer."""
         apply = self._applier(
-            drop_spec,
+            dropout_spec,
             make_batch(rows=16),
             capture_intermediates=lambda module, _: isinstance(module, Dropout),
             mutable=["intermediates"],
@@ -199,7 +199,7 @@ class TestInTheModel:
         _, state = apply(1)
         found = flatten_dict(state["intermediates"])
         masks = [np.asarray(one) == 0 for path, (one,) in found.items() if path[-1] == "__call__"]
-        assert len(masks) == 1 + 2 * drop_spec.num_hidden_layers
+        assert len(masks) == 1 + 2 * dropout_spec.num_hidden_layers
         for mask in masks:
             assert abs(mask.mean() - 0.3) < 5 * math.sqrt(0.3 * 0.7 / mask.size)
         for one, two in itertools.combinations(masks, 2):

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bertjax.models.layers.embedding import look_up
+from bertjax.models.layers.embedding import embedding_lookup
 from tests.helpers.closeness import assert_close
 
 V, D = 7, 5
@@ -17,7 +17,7 @@ def test_it_is_a_look_up_with_its_gradient():
     weights = rng.normal(size=(3, 4, D)).astype(np.float32)
 
     def total(table):
-        rows = look_up(table, ids)
+        rows = embedding_lookup(table, ids)
         return (rows * weights).sum(), rows
 
     gradient, rows = jax.jit(jax.grad(total, has_aux=True))(table)
@@ -34,7 +34,7 @@ def test_the_gradient_of_a_frequent_token_is_summed_in_float32():
 
     @jax.jit
     def rows_and_gradient(table):
-        rows, pull = jax.vjp(lambda table: look_up(table, ids), table)
+        rows, pull = jax.vjp(lambda table: embedding_lookup(table, ids), table)
         return rows, *pull(jnp.full((1000, D), 0.01))
 
     rows, gradient = rows_and_gradient(table)

@@ -15,7 +15,7 @@ from bertjax.runs.fine_tuning.task_family import task_family_of
 from bertjax.runs.run_folder import read_config, read_results
 from bertjax.runs.source import open_model
 from bertjax.tasks.classification import Regression
-from bertjax.training.journal import read_metrics
+from bertjax.training.metrics_log import read_metrics
 from configs import finetune_embeddings, finetune_embeddings_16, finetune_reranker
 from tests.helpers.slow_cases import others_slow
 from tests.helpers.small_models import PIECES, small_model
@@ -93,8 +93,8 @@ def test_from_a_config_to_a_model(name, weights, tmp_path):
     assert [row["step"] for row in rows if row["split"] == "dev"] == [20, 40]
     losses = [row["task_loss"] for row in rows if row["split"] == "train"]
     assert losses[-1] < losses[0]
-    headline = results["metric"].rpartition(" ")[2]
-    assert dev[headline] == max(r[results["metric"]] for r in rows if r["split"] == "dev")
+    main_metric = results["metric"].rpartition(" ")[2]
+    assert dev[main_metric] == max(r[results["metric"]] for r in rows if r["split"] == "dev")
     assert results["chosen"]["step"] in (20, 40)
     model = open_model(str(run))
     assert model.spec.hidden_size == 24
@@ -200,4 +200,4 @@ def test_every_config_loads(module, losses):
     for loss in losses:
         recipe = SimilarityRecipe.from_config(module.get_config(loss))
         assert recipe.loss.name == loss and recipe.objective().loss == recipe.loss
-        assert SimilarityRecipe.from_config(recipe.plain).loss == recipe.loss
+        assert SimilarityRecipe.from_config(recipe.config_dict).loss == recipe.loss

@@ -102,25 +102,25 @@ class _Letters:
 
 def _scores(examples):
     evaluation = of_examples("x", examples)
-    return evaluation.headline, evaluation.scores(_ByLetters(), None)
+    return evaluation.main_metric, evaluation.scores(_ByLetters(), None)
 
 
 def test_pairs_are_scored_as_fits():
-    headline, scores = _scores([Example("ab", ("ab",), (3.0,)), Example("ab", ("xy",), (0.5,))])
-    assert headline == "spearman" and scores["spearman"] == pytest.approx(100)
+    main_metric, scores = _scores([Example("ab", ("ab",), (3.0,)), Example("ab", ("xy",), (0.5,))])
+    assert main_metric == "spearman" and scores["spearman"] == pytest.approx(100)
     right = [Example(q, (p,), (s,)) for q, p, s in (("ab", "ab", 1), ("cd", "xy", 0))]
     assert _scores(right)[0] == "average_precision"
     assert _scores(right)[1]["average_precision"] == 100
     # Several passages of each query: the right one of "ab" has rank 2, that of "cd" rank 1.
     listed = [Example("ab", (p,), (s,)) for p, s in (("abx", 1), ("ab", 0), ("xyz", 0))]
     listed += [Example("cd", (p,), (s,)) for p, s in (("cd", 1), ("xyz", 0))]
-    headline, scores = _scores(listed)
-    assert headline == "map" and scores["map"] == 75 and scores["hit_rate@1"] == 50
+    main_metric, scores = _scores(listed)
+    assert main_metric == "map" and scores["map"] == 75 and scores["hit_rate@1"] == 50
     triplets = [Example("ab", ("ab", "xy", "abc")), Example("cd", ("cx", "cd"))]
-    headline, scores = _scores(triplets)
-    assert headline == "map" and scores["accuracy"] == pytest.approx(200 / 3)
-    headline, scores = _scores([Example("ab", ("abx",)), Example("xy", ("cd",))])
-    assert headline == "ndcg@10"
+    main_metric, scores = _scores(triplets)
+    assert main_metric == "map" and scores["accuracy"] == pytest.approx(200 / 3)
+    main_metric, scores = _scores([Example("ab", ("abx",)), Example("xy", ("cd",))])
+    assert main_metric == "ndcg@10"
     assert scores["mrr@10"] == 75 and scores["recall@100"] == 100
 
 

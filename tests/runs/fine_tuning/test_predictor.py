@@ -67,9 +67,9 @@ def test_buckets_and_batches_change_nothing(name, devices):
     for output, rows in wanted.items():
         size = max(np.abs(row).max() for row in rows)
         assert len(found[output]) == len(rows) == len(encoded.starts) - 1
-        for ours, theirs in zip(found[output], rows, strict=True):
-            assert ours.shape == theirs.shape and ours.dtype == np.float32
-            assert_close(ours, theirs, size=size)
+        for result, reference in zip(found[output], rows, strict=True):
+            assert result.shape == reference.shape and result.dtype == np.float32
+            assert_close(result, reference, size=size)
 
 
 @pytest.mark.parametrize("buckets", [(LONGEST,), (8, 16, 24, 32, LONGEST)])

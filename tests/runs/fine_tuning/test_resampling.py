@@ -9,7 +9,7 @@ from bertjax.tasks.triviaqa import TriviaQa
 
 
 class _Mean:
-    """A task whose score is the mean of the predictions, with the examples' mean beside it."""
+    """A task whose score is the mean of the predictions, with the examples' mean next to it."""
 
     def score(self, examples, predictions, settings):
         return {"mean": np.mean(predictions), "examples": np.mean(examples)}
@@ -28,12 +28,12 @@ def test_every_model_is_scored_on_the_same_samples(tmp_path):
     assert len(mine) == SAMPLES and len(set(mine)) > SAMPLES // 2
     np.testing.assert_array_equal(mine, again)
     drawn = read_resampled(tmp_path / "a", "dev", "examples")
-    theirs = _resampled(tmp_path / "c", _Mean(), examples, other, "mean")
+    reference = _resampled(tmp_path / "c", _Mean(), examples, other, "mean")
     assert read_resampled(tmp_path / "c", "dev", "examples") == drawn
     shifted = _resampled(tmp_path / "d", _Mean(), examples, one + 2, "mean")
     np.testing.assert_allclose(shifted - mine, 2, atol=2e-3)
     assert np.std(mine, ddof=1) == pytest.approx(np.std(one) / np.sqrt(101), rel=0.3)
-    assert np.std(theirs - mine, ddof=1) > 0
+    assert np.std(reference - mine, ddof=1) > 0
 
 
 def test_a_question_is_drawn_with_all_its_documents(tmp_path):

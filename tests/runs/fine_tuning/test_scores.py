@@ -1,4 +1,4 @@
-"""The scores of a task as the door prints them."""
+"""The scores of a task as the program prints them."""
 
 from bertjax.runs.fine_tuning.scores import by_type, in_a_line
 from bertjax.tasks.entity_scores import entity_scores
@@ -7,7 +7,7 @@ GOLD = [("B-PER", "I-PER", "O", "B-LOC"), ("O", "B-LOC")]
 
 
 def test_entity_types_have_lines_of_their_own():
-    """Beside scores whose names only look like those of a type."""
+    """Next to scores whose names only look like those of a type."""
     predicted = [("B-PER", "I-PER", "O", "O"), ("O", "B-LOC")]
     dev = {"dev": entity_scores(GOLD, predicted), "test": entity_scores(GOLD, GOLD)}
     result = {"dev": dev, "degenerate": ""}

@@ -10,7 +10,7 @@ import pytest
 from bertjax.base.errors import InputError
 from bertjax.runs.fine_tuning.search import NothingScored, _spreads
 from bertjax.runs.run_folder import checkpoints_folder
-from bertjax.training.journal import METRICS_FILE
+from bertjax.training.metrics_log import METRICS_FILE
 from tests.helpers import task_files
 from tests.helpers.slow_cases import others_slow
 from tests.runs.fine_tuning.toy_trials import LEARNS, TOO_HIGH, TOO_LOW, toy_recipe, toy_search
@@ -222,8 +222,8 @@ def test_damaged_results(search, run, damage):
     for path in (run / "results.json", trial):
         content = path.read_bytes()
         path.write_text(damage)
-        cure = f"{path}: damaged .*: remove it, and the same command makes it again"
-        with pytest.raises(InputError, match=cure):
+        hint = f"{path}: damaged .*: remove it, and the same command makes it again"
+        with pytest.raises(InputError, match=hint):
             search()[0].complete()
         path.write_bytes(content)
     results = _results(run)

@@ -13,7 +13,7 @@ from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
 from bertjax.interop.own_folder import read_folder, write_folder
 from bertjax.interop.published.registry import PUBLISHED
 from bertjax.interop.serving import write_serving
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.objectives.task_losses import TASK_LOSSES
 from bertjax.runs.fine_tuning.fine_tuned import OneModel
 from bertjax.runs.fine_tuning.model import class_names, encoder_with_head
@@ -61,7 +61,7 @@ def test_a_family_comes_back_from_the_folder_of_its_model(make_pretrained, tmp_p
 def test_an_answer_network_comes_back_from_a_folder_of_ours(make_pretrained, tmp_path):
     """With its steps, and it predicts as before; transformers and servers have none."""
     family = AnsweredPairs(CLASSES, True, steps=3, step_dropout=0.25)
-    given, kind = make_pretrained("BertModel"), kinds.ANSWER_NETWORK
+    given, kind = make_pretrained("BertModel"), head_types.ANSWER_NETWORK
     params = nn.unbox(jax.jit(encoder_with_head(family, given.spec).init)(jax.random.key(0)))
     about = dict(kind=kind, classes=CLASSES, task=remembered(family, 11))
     made = dataclasses.replace(given, params=jax.device_get(params), **about)
@@ -76,12 +76,12 @@ def test_an_answer_network_comes_back_from_a_folder_of_ours(make_pretrained, tmp
     assert np.shape(one) == (2, 3) and np.ptp(one, axis=0).max() > 1e-3
     with pytest.raises(InputError, match="transformers has no such model as .* an answer network"):
         write_hugging_face(again, tmp_path)
-    with pytest.raises(InputError, match="reads text_numbers beside the .* an answer network"):
+    with pytest.raises(InputError, match="reads text_numbers next to the .* an answer network"):
         write_serving(again, tmp_path)
     for classes, goes_on in ((CLASSES, True), (CLASSES[::-1], False)):
-        begun = again.beginning(kind, classes)
-        assert begun.keys() == {"bert"} | ({"answer_network"} if goes_on else set())
-    assert again.beginning(kinds.SEQUENCE_CLASSIFICATION, CLASSES).keys() == {"bert"}
+        started = again.beginning(kind, classes)
+        assert started.keys() == {"bert"} | ({"answer_network"} if goes_on else set())
+    assert again.beginning(head_types.SEQUENCE_CLASSIFICATION, CLASSES).keys() == {"bert"}
 
 
 def _with_one_output(model):
@@ -127,7 +127,7 @@ SEQUENCE = "BertForSequenceClassification"
 
 
 @pytest.mark.parametrize(
-    ("architecture", "config", "family"),
+    ("head_spec", "config", "family"),
     [
         (SEQUENCE, {}, Classification(CLASSES)),
         (SEQUENCE, dict(problem_type="single_label_classification"), Classification(CLASSES)),
@@ -138,8 +138,8 @@ SEQUENCE = "BertForSequenceClassification"
         ("BertForMultipleChoice", dict(id2label=None), MultipleChoice(4)),
     ],
 )
-def test_models_of_others(make_pretrained, tmp_path, architecture, config, family):
-    model = _read(make_pretrained(architecture), tmp_path, **config)
+def test_models_of_others(make_pretrained, tmp_path, head_spec, config, family):
+    model = _read(make_pretrained(head_spec), tmp_path, **config)
     assert task_family_of(model) == (family, 13)  # as long as the model takes
 
 
@@ -188,7 +188,7 @@ def test_damaged_thresholds(make_pretrained, tmp_path):
             _read(make_pretrained(SEQUENCE), tmp_path, bertjax_task={"thresholds": wrong})
 
 
-@pytest.mark.parametrize("architecture", ["BertModel", "BertForPreTraining", "BertForMaskedLM"])
-def test_a_model_without_a_head_is_refused(make_pretrained, architecture):
-    with pytest.raises(InputError, match=f"{architecture} has no head of a task: give one of Bert"):
-        task_family_of(make_pretrained(architecture))
+@pytest.mark.parametrize("head_spec", ["BertModel", "BertForPreTraining", "BertForMaskedLM"])
+def test_a_model_without_a_head_is_refused(make_pretrained, head_spec):
+    with pytest.raises(InputError, match=f"{head_spec} has no head of a task: give one of Bert"):
+        task_family_of(make_pretrained(head_spec))

@@ -49,7 +49,7 @@ def test_every_config_loads(name, argument):
     assert recipe.init_from == "NAME"
     assert (recipe.features is not None) == (argument == "features")
     assert (
-        TaskRecipe.from_config(recipe.plain).trials() == recipe.trials()
+        TaskRecipe.from_config(recipe.config_dict).trials() == recipe.trials()
     )  # the form of config.json
     if argument in SETS or argument in ("v1.1", "v2.0"):
         assert argument in (getattr(recipe.task, "version", ""), recipe.task.name)
@@ -148,7 +148,7 @@ def test_a_name_that_a_task_cannot_have(tasks, message):
         (dict(buckets=0), "config.buckets=0: must be at least 1"),
         (dict(batch=5), "config.batch: unknown key: there are .*batch_tokens"),
         (dict(layout="rows"), "layout='rows': must be one of data"),
-        (dict(optimizer=dict(name="sgd")), "config.optimizer: name='sgd'"),
+        (dict(optimizer=dict(name="sgd")), "config.optimizer.name='sgd'"),
         (dict(task=dict(kind="swag", n=5)), "config.task.n: unknown key: there are data$"),
         (dict(task=dict(kind="swag", answer_steps=5)), "config.task.answer_steps: unknown key"),
         (

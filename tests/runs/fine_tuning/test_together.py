@@ -18,7 +18,7 @@ from bertjax.runs.fine_tuning.data import TaskData
 from bertjax.runs.fine_tuning.model import encoder_with_head, encoder_with_heads
 from bertjax.runs.fine_tuning.recipe import TaskRecipe, Trial
 from bertjax.training import loop
-from bertjax.training.journal import TRAIN, read_metrics
+from bertjax.training.metrics_log import TRAIN, read_metrics
 from bertjax.training.objective import Rngs
 from tests.helpers.closeness import assert_close
 from tests.helpers.task_files import change
@@ -111,7 +111,7 @@ def test_the_encoder_is_one_and_each_task_has_only_its_output_layer(make_trials)
         *("one/bert", "one/pooler", "one/classifier", "numbers/classifier"),
         *("tags/classifier", "asked/span", "pairs/answer_network"),
     }
-    model, params = made.experiment.model, made.experiment.fresh_state(0).params
+    model, params = made.experiment.model, made.experiment.initial_state(0).params
     encoder = jax.tree.leaves(params["one"]["bert"])
     for name in KINDS:
         own = jax.tree.leaves(model.params_of(params, name)["bert"])
@@ -123,7 +123,7 @@ def test_the_gradient_of_all_tasks_is_that_of_their_own_models(make_trials):
     """Over a batch of each task, the encoder's gradient is the sum of those of separate models."""
     made = make_trials()
     experiment = made.experiment
-    params = experiment.fresh_state(0).params
+    params = experiment.initial_state(0).params
     phase, found, wanted = made._phase(TRIAL), {}, {}
     for step in range(phase.last_step):
         name, _ = made.together(TRIAL).locate(step)
@@ -173,10 +173,10 @@ def test_a_trial_takes_the_steps_of_a_loop_over_the_tasks_batches(make_trials, t
     params, complete = made.train(TRIAL, tmp_path)
     assert complete
     phase, experiment = made._phase(TRIAL), made.experiment
-    schedule, together = made._course(TRIAL).schedule, made.together(TRIAL)
+    schedule, together = made._plan(TRIAL).schedule, made.together(TRIAL)
     assert phase.last_step == 2 * (6 + 2)
-    state = experiment.fresh_state(TRIAL.seed)
-    ours, opt_state, losses = state.params, state.opt_state, []
+    state = experiment.initial_state(TRIAL.seed)
+    result, opt_state, losses = state.params, state.opt_state, []
 
     @jax.jit
     def of(params, batch):
@@ -190,13 +190,13 @@ def test_a_trial_takes_the_steps_of_a_loop_over_the_tasks_batches(make_trials, t
 
     for step in range(phase.last_step):
         (part,) = phase.parts(step)
-        loss, grads = of(ours, part(slice(0, phase.rows)))
+        loss, grads = of(result, part(slice(0, phase.rows)))
         updates, opt_state = experiment.optimizer.update(
-            grads, opt_state, ours, learning_rate=schedule(step)
+            grads, opt_state, result, learning_rate=schedule(step)
         )
-        ours = optax.apply_updates(ours, updates)
+        result = optax.apply_updates(result, updates)
         losses.append(float(loss))
-    _assert_same(params, ours)
+    _assert_same(params, result)
     begin = 0
     for row in read_metrics(tmp_path):
         steps = range(begin, row["step"])

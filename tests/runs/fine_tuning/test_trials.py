@@ -15,7 +15,7 @@ from bertjax.config import finetune_config
 from bertjax.interop import names
 from bertjax.interop.published.registry import PUBLISHED, array_names
 from bertjax.models.encoders.presets import BertSpec
-from bertjax.models.heads.architectures import ARCHITECTURES
+from bertjax.models.heads.head_specs import HEAD_SPECS
 from bertjax.objectives.fine_tuning import FineTuning, TaskObjective
 from bertjax.objectives.task_losses import TASK_LOSSES, Settings
 from bertjax.runs.fine_tuning import trials
@@ -23,7 +23,7 @@ from bertjax.runs.fine_tuning.data import Split, TaskData
 from bertjax.runs.fine_tuning.model import class_names, encoder_with_head
 from bertjax.runs.fine_tuning.recipe import TaskRecipe, Trial
 from bertjax.tasks.encoded import IGNORED, Encoded
-from bertjax.training.journal import TRAIN, read_metrics
+from bertjax.training.metrics_log import TRAIN, read_metrics
 from tests.helpers.closeness import assert_close
 from tests.helpers.task_files import change
 from tests.runs.fine_tuning.random_tasks import FAMILIES, LONGEST, SPEC, random_sequences
@@ -137,7 +137,7 @@ def test_parts_of_like_length_take_the_update_of_the_padded_random_batch(
     two = _trained(padded, TRIAL, tmp_path / "padded")
     assert len(one[1]) == 12 and len(set(one[1])) == 12
     _assert_same(one, two)
-    fresh = flatten_dict(jax.device_get(parted.experiment.fresh_state(1).params), sep="/")
+    fresh = flatten_dict(jax.device_get(parted.experiment.initial_state(1).params), sep="/")
     moved = {key: np.abs(leaf - fresh[key]).max() for key, leaf in one[0].items()}
     assert min(moved[key] for key in moved if key.endswith("kernel")) > 1e-3
 
@@ -145,16 +145,16 @@ def test_parts_of_like_length_take_the_update_of_the_padded_random_batch(
 def test_a_penalty_stands_beside_the_task(make_trials):
     encoded = random_sequences(FAMILIES["classification"], examples=45)
     tasks = {"": TaskObjective(FAMILIES["classification"].objective)}
-    for penalty, beside in ((0.3, {"penalty": 0.3}), (0.0, {})):
+    for penalty, added in ((0.3, {"penalty": 0.3}), (0.0, {})):
         made = make_trials("classification", encoded, devices=1, penalty=penalty)
-        assert made.experiment.objective == FineTuning(tasks, beside)
+        assert made.experiment.objective == FineTuning(tasks, added)
 
 
 def test_an_objective_of_whole_batches_takes_each_in_one_part(make_trials, monkeypatch):
     encoded = random_sequences(FAMILIES["classification"], examples=45)
     parted = make_trials("classification", encoded, devices=1, buckets=3).epochs(TRIAL)
     name = FAMILIES["classification"].objective
-    monkeypatch.setitem(TASK_LOSSES, name, TASK_LOSSES[name]._replace(whole_batch=True))
+    monkeypatch.setitem(TASK_LOSSES, name, TASK_LOSSES[name]._replace(needs_full_batch=True))
     whole = make_trials("classification", encoded, devices=1, buckets=3).epochs(TRIAL)
     assert max(len(parted.parts(step)) for step in range(12)) > 1
     for step in range(12):
@@ -182,7 +182,7 @@ def test_all_trials_share_what_is_compiled(make_trials, tmp_path):
         outcomes.append(_trained(made, trial, tmp_path / str(number)))
         step = made._trainer.step(accumulate=1)
         assert (step._add._cache_size(), step._update._cache_size()) == (len(shapes), 1)
-    assert made.experiment.fresh_state._cache_size() == 1
+    assert made.experiment.initial_state._cache_size() == 1
     last = [losses[-1] for _, losses in outcomes]
     assert len(set(last)) == len(several)
     # Trials do not affect each other: the first one, repeated, is bit-equal.
@@ -259,24 +259,24 @@ def test_a_trial_takes_the_steps_of_pytorch(make_trials, tmp_path, name):
     params, losses = _trained(made, TRIAL, tmp_path)
 
     kind = TASK_LOSSES[family.objective].kind
-    architecture = PUBLISHED["bert"].classes[kind]
-    entries = array_names(ARCHITECTURES[kind].parts(SPEC), SPEC, kind, len(class_names(family)))
-    fresh = jax.device_get(made.experiment.fresh_state(TRIAL.seed).params)
-    peer = getattr(transformers, architecture)(
+    head_spec = PUBLISHED["bert"].classes[kind]
+    entries = array_names(HEAD_SPECS[kind].parts(SPEC), SPEC, kind, len(class_names(family)))
+    fresh = jax.device_get(made.experiment.initial_state(TRIAL.seed).params)
+    peer = getattr(transformers, head_spec)(
         transformers.BertConfig(
             **{key: getattr(SPEC, key) for key in _SIZES},
             num_labels=len(class_names(family)),
             problem_type="multi_label_classification" if name == "labels" else None,
         )
     )
-    state = {key: torch.tensor(leaf) for key, leaf in names.to_theirs(fresh, entries).items()}
+    state = {key: torch.tensor(leaf) for key, leaf in names.to_hf(fresh, entries).items()}
     peer.load_state_dict(state)
     groups = [
         {"params": [p for p in peer.parameters() if p.ndim > 1], "weight_decay": 0.5},
         {"params": [p for p in peer.parameters() if p.ndim == 1], "weight_decay": 0.0},
     ]
     adamw = torch.optim.AdamW(groups, betas=(0.9, 0.999), eps=1e-3)
-    theirs = []
+    reference = []
     for step in range(12):
         # The rate rises for 3 of 12 steps, then falls to 0 at step 12.
         for group in adamw.param_groups:
@@ -295,10 +295,10 @@ def test_a_trial_takes_the_steps_of_pytorch(make_trials, tmp_path, name):
         torch.nn.utils.clip_grad_norm_(peer.parameters(), 1.0)
         adamw.step()
         adamw.zero_grad()
-        theirs.append(out.loss.item())
+        reference.append(out.loss.item())
     arrays = {key: leaf.detach().numpy() for key, leaf in peer.named_parameters()}
-    arrays = flatten_dict(names.to_ours(arrays, entries, "transformers"), sep="/")
-    _assert_same((params, losses), (arrays, theirs))
+    arrays = flatten_dict(names.to_jax(arrays, entries, "transformers"), sep="/")
+    _assert_same((params, losses), (arrays, reference))
 
 
 @pytest.mark.slow
@@ -310,7 +310,7 @@ def test_eight_devices_train_what_one_trains(make_trials, tmp_path, layout):
     many = _trained(made, TRIAL, tmp_path / "many")
     one = make_trials("questions", encoded, devices=1, buckets=2)
     _assert_same(many, _trained(one, TRIAL, tmp_path / "one"))
-    table = made.experiment.fresh_state(0).params["bert"]["embeddings"]["position"]
+    table = made.experiment.initial_state(0).params["bert"]["embeddings"]["position"]
     assert table.sharding.is_fully_replicated == (layout == "data")
 
 
@@ -326,7 +326,7 @@ def test_left_to_right_with_a_bilstm_eight_devices_train_what_one_trains(make_tr
     one = make_trials("classification", encoded, devices=1, **options)
     _assert_same(many, _trained(one, TRIAL, tmp_path / "one"))
     assert made.parameters.keys() == {"bert", "bilstm", "classifier"}
-    for lstm in made.experiment.fresh_state(0).params["bilstm"].values():
+    for lstm in made.experiment.initial_state(0).params["bilstm"].values():
         for leaf in jax.tree.leaves(lstm):
             assert not leaf.sharding.is_fully_replicated
 
@@ -345,7 +345,7 @@ def test_an_answer_network_drops_the_same_on_eight_devices(make_trials, tmp_path
     _assert_same(
         many, _trained(make_trials("answers", encoded, devices=1, **options), TRIAL, tmp_path)
     )
-    gru = made.experiment.fresh_state(0).params["answer_network"]["gru"]
+    gru = made.experiment.initial_state(0).params["answer_network"]["gru"]
     assert not any(leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(gru))
 
 
@@ -355,11 +355,11 @@ def test_predictions_follow_the_examples(make_trials):
     family = FAMILIES["regression"]
     encoded = random_sequences(family, examples=27)
     made = make_trials("regression", encoded, buckets=3)
-    params = made.experiment.fresh_state(0).params
+    params = made.experiment.initial_state(0).params
     alone = make_trials("regression", encoded, devices=1, buckets=1)
     split = Split([None] * 27, encoded)
     found = made.outputs(params, split, "predicting")
-    wanted = alone.outputs(alone.experiment.fresh_state(0).params, split, "predicting")
+    wanted = alone.outputs(alone.experiment.initial_state(0).params, split, "predicting")
     found, wanted = (family.decode(split.examples, encoded, each) for each in (found, wanted))
     assert len(set(found)) == 27
     assert_close(list(found), list(wanted))

@@ -19,7 +19,7 @@ from bertjax.tasks.classification import TextPair
 from bertjax.tasks.encoded import Encoded
 from bertjax.tasks.task import Outputs
 from bertjax.tasks.together import Together
-from bertjax.training.journal import METRICS_FILE, TRAIN, read_metrics
+from bertjax.training.metrics_log import METRICS_FILE, TRAIN, read_metrics
 from tests.helpers.task_files import change, tiny_finetuning
 from tests.helpers.tiny_run import SOUNDS
 

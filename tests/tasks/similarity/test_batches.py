@@ -94,16 +94,18 @@ SIZES = {number: 2 + number % 7 for number in range(TEXTS)}
 TOKENS = Tokens([_text(n, s) for n, s in SIZES.items()], list(SIZES), empty=_text(99, 2))
 
 
-@pytest.mark.parametrize("snug", [False, True])
-def test_arrays(snug):
+@pytest.mark.parametrize("pad_to_longest", [False, True])
+def test_arrays(pad_to_longest):
     """As long as the batch's longest text if snug; a passage that is not there is empty."""
     examples = Examples("d", PLAIN.query, np.where(PLAIN.passage == 51, -1, PLAIN.passage))
     mixed = _mixed([examples], [1.0])
-    batches = Batches(mixed, TOKENS, TOKENS, lengths=(20, 33), pad_id=7, snug=snug)
+    batches = Batches(
+        mixed, TOKENS, TOKENS, lengths=(20, 33), pad_id=7, pad_to_longest=pad_to_longest
+    )
     for number in range(4):
         whole, arrays = mixed.whole(number), batches.batch(number, slice(1, 4))
-        assert arrays["query_input_ids"].shape == (3, 16 if snug else 20)
-        assert arrays["passage_input_ids"].shape == (3, 2, 16 if snug else 33)
+        assert arrays["query_input_ids"].shape == (3, 16 if pad_to_longest else 20)
+        assert arrays["passage_input_ids"].shape == (3, 2, 16 if pad_to_longest else 33)
         texts = {"query_": whole.query[1:4], "passage_": whole.passage[1:4]}
         for begin, numbers in texts.items():
             for place, text in np.ndenumerate(numbers):
@@ -113,7 +115,7 @@ def test_arrays(snug):
                 assert arrays[begin + "input_mask"][place].sum() == size
                 counted = arrays[begin + "counted_mask"][place]
                 assert counted[0] == 0 and counted.sum() == size - 1
-        assert batches.tokens(number) == B * (16 + 2 * 16 if snug else 20 + 2 * 33)
+        assert batches.tokens(number) == B * (16 + 2 * 16 if pad_to_longest else 20 + 2 * 33)
 
 
 def test_hosts_with_rows_of_one_batch_have_arrays_of_one_length():
@@ -121,10 +123,10 @@ def test_hosts_with_rows_of_one_batch_have_arrays_of_one_length():
     sizes = np.random.default_rng(0).choice([3, 11, 19, 29, 43], TEXTS)
     tokens = Tokens([_text(n, s) for n, s in enumerate(sizes)], range(TEXTS), empty=_text(99, 2))
     mixed = _mixed([PLAIN], [1.0])
-    apart = Batches(mixed, tokens, tokens, lengths=(40, 40), pad_id=7, snug=True)
+    apart = Batches(mixed, tokens, tokens, lengths=(40, 40), pad_id=7, pad_to_longest=True)
     tokenizer = SimpleNamespace(template=Template((2,), (3,), (3,)), pad_id=7)
     ids = [[number] * size for number, size in enumerate(sizes)]
-    joined = JoinedBatches(mixed, ids, tokenizer, length=90, snug=True)
+    joined = JoinedBatches(mixed, ids, tokenizer, length=90, pad_to_longest=True)
     alone = Counter()
     for number in range(17):
         whole = mixed.whole(number)

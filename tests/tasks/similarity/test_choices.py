@@ -1,4 +1,4 @@
-"""Decisions by similarity: by hand, by trying every threshold, and beside scikit-learn."""
+"""Decisions by similarity: by hand, by trying every threshold, and next to scikit-learn."""
 
 import numpy as np
 import pytest
@@ -32,11 +32,11 @@ def test_pairs_by_every_threshold(seed):
     tried = [similarities >= cut for cut in [*similarities, similarities.max() + 1]]
     assert found["accuracy"] == pytest.approx(100 * max(np.mean(t == labels) for t in tried))
     assert found["f1"] == pytest.approx(100 * max(f1_score(labels, t) for t in tried))
-    ours = similarities >= found["accuracy_threshold"], similarities >= found["f1_threshold"]
-    assert 100 * np.mean(ours[0] == labels) == pytest.approx(found["accuracy"])
-    assert 100 * f1_score(labels, ours[1]) == pytest.approx(found["f1"])
-    assert 100 * np.mean(labels[ours[1]]) == pytest.approx(found["precision"])
-    assert 100 * np.mean(ours[1][labels == 1]) == pytest.approx(found["recall"])
+    result = similarities >= found["accuracy_threshold"], similarities >= found["f1_threshold"]
+    assert 100 * np.mean(result[0] == labels) == pytest.approx(found["accuracy"])
+    assert 100 * f1_score(labels, result[1]) == pytest.approx(found["f1"])
+    assert 100 * np.mean(labels[result[1]]) == pytest.approx(found["precision"])
+    assert 100 * np.mean(result[1][labels == 1]) == pytest.approx(found["recall"])
     expected = 100 * average_precision_score(labels, similarities)
     assert found["average_precision"] == pytest.approx(expected)
 

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import pearsonr, spearmanr
 
 from bertjax.base.errors import InputError
-from bertjax.tasks.similarity.likeness import ScoredPair, correlations, read_pairs
+from bertjax.tasks.similarity.scored_pairs import ScoredPair, correlations, read_pairs
 
 STS_B = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore\n"
 SICK = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"

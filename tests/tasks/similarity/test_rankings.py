@@ -1,4 +1,4 @@
-"""Scores of rankings, by hand and beside trec_eval."""
+"""Scores of rankings, by hand and next to trec_eval."""
 
 from math import log2
 
@@ -124,10 +124,10 @@ def test_as_trec_eval(seed):
         found = rng.choice(names, rng.integers(1, 43), replace=False).tolist()
         scores = rng.integers(0, 9, len(found)) / 7 + rng.choice([0, 1e-9], len(found))
         given[query] = dict(zip(found, scores.tolist(), strict=True))
-    theirs = {}  # our name -> theirs
+    reference = {}  # our name -> theirs
     for name, (whole, cut) in PEERS.items():
-        theirs |= {name: whole} if whole else {}
-        theirs |= {f"{name}@{depth}": f"{cut}_{depth}" for depth in CUTS if cut}
+        reference |= {name: whole} if whole else {}
+        reference |= {f"{name}@{depth}": f"{cut}_{depth}" for depth in CUTS if cut}
     depths = ",".join(map(str, CUTS))
     wanted = {whole for whole, _ in PEERS.values() if whole}
     wanted |= {f"{cut}.{depths}" for _, cut in PEERS.values() if cut}
@@ -135,11 +135,11 @@ def test_as_trec_eval(seed):
     # What `EvaluateRetrieval.evaluate` of BEIR does before pytrec_eval.
     assert run == {q: {n: s for n, s in each.items() if n != q} for q, each in given.items()}
     peer = pytrec_eval.RelevanceEvaluator(judgements, wanted).evaluate(run)
-    found = score_run(run, judgements, theirs)
+    found = score_run(run, judgements, reference)
     for query, scores in found.by_query.items():
-        expected = {name: 100 * peer[query][their] for name, their in theirs.items()}
+        expected = {name: 100 * peer[query][their] for name, their in reference.items()}
         assert scores == pytest.approx(expected, abs=1e-9, rel=0), query
-    for name, their in theirs.items():
+    for name, their in reference.items():
         mean = 100 * np.mean([each[their] for each in peer.values()])
         assert found.mean[name] == pytest.approx(mean, abs=1e-9, rel=0)
     # trec_eval has no reciprocal rank at a depth: it gets the first documents only.

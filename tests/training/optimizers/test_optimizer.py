@@ -393,24 +393,24 @@ def test_muon_is_the_papers_on_every_matrix():
     spec = dataclasses.replace(SPEC, name="muon", weight_decay=0.1, clip_norm=5.0)
     optimizer = make_optimizer(spec, axes=lambda: AXES)
     adamw = make_optimizer(dataclasses.replace(spec, name="adamw"))
-    ours = others = _arrays(0)
-    state, adamw_state = jax.jit(lambda p: (optimizer.init(p), adamw.init(p)))(ours)
+    result = others = _arrays(0)
+    state, adamw_state = jax.jit(lambda p: (optimizer.init(p), adamw.init(p)))(result)
 
     def updated(optimizer, gradient, state, params, rate):
         updates, state = optimizer.update(gradient, state, params, learning_rate=rate)
         return optax.apply_updates(params, updates), state
 
-    ours_update, adamw_update = (jax.jit(partial(updated, each)) for each in (optimizer, adamw))
+    result_update, adamw_update = (jax.jit(partial(updated, each)) for each in (optimizer, adamw))
     cut = []
     for seed, size in enumerate((1.0, 0.1, 1.0, 0.01), 1):
         gradient = jax.tree.map(lambda g, size=size: size * g, _arrays(seed))
         share = min(1.0, 5.0 / _norm(gradient))
         cut.append({k: share * g.astype(float) for k, g in _as_matrices(gradient).items()})
         rate = RATES[seed - 1]
-        ours, state = ours_update(gradient, state, ours, rate)
+        result, state = result_update(gradient, state, result, rate)
         others, adamw_state = adamw_update(gradient, adamw_state, others, rate)
     first, expected = _as_matrices(_arrays(0)), _as_matrices(jax.device_get(others))
-    found = _as_matrices(jax.device_get(ours))
+    found = _as_matrices(jax.device_get(result))
     for name in found:
         if name.startswith("matrix"):
             expected[name] = _muon(first[name], [each[name] for each in cut], decay=0.1)

@@ -181,7 +181,7 @@ def reports(tmp_path_factory) -> list[dict[str, str]]:
         outputs = [process.communicate(timeout=PATIENCE) for process in processes]
     for process, (_, errors) in zip(processes, outputs, strict=True):
         assert process.returncode == 0, errors
-    assert list((folder / "one").iterdir()) == []  # nothing is left behind
+    assert list((folder / "one").iterdir()) == []  # nothing is left After
     return [json.loads(output) for output, _ in outputs]
 
 

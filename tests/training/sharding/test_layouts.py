@@ -98,7 +98,7 @@ def _train(
         flops=1.0,
     )
     trainer.check([phase])
-    state, metrics = experiment.fresh_state(5), []
+    state, metrics = experiment.initial_state(5), []
     for number in range(STEPS):
         parts = trainer.put(phase, number)
         state, sums = trainer.update(state, phase, parts, rate(number), seed)

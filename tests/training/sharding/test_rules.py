@@ -9,7 +9,7 @@ from jax.sharding import PartitionSpec as P
 from bertjax.base import axes
 from bertjax.base.errors import InputError
 from bertjax.models.encoders.presets import BertSpec
-from bertjax.models.heads.architectures import text_inputs
+from bertjax.models.heads.head_specs import text_inputs
 from bertjax.models.heads.pretraining import PreTrainingModel
 from bertjax.training.sharding.mesh import MeshSpec, make_mesh
 from bertjax.training.sharding.placement import Placement

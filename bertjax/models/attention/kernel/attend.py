@@ -24,7 +24,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import PartitionSpec
 
 from bertjax.base import axes
-from bertjax.models.attention.contract import Drop, Mask, Pattern
+from bertjax.models.attention.contract import AttentionPattern, DropoutSpec, Mask
 from bertjax.models.attention.kernel.backward import backward
 from bertjax.models.attention.kernel.call import Given
 from bertjax.models.attention.kernel.form import LANES, Dropout, Form, form_of, padded_length
@@ -49,10 +49,10 @@ def serves(length: int, width: int, dtype: jax.typing.DTypeLike) -> bool:
 def kernel_self_attention(
     qkv: jax.Array,
     mask: Mask,
-    pattern: Pattern,
+    pattern: AttentionPattern,
     *,
     rotation: Rotation | None = None,
-    drop: Drop | None = None,
+    drop: DropoutSpec | None = None,
     interpret: Any = False,
 ) -> jax.Array:
     """`bertjax.models.attention.contract`, for shapes that `serves` takes, and a mask of keys.
@@ -109,7 +109,7 @@ def _of_device(
     table: jax.Array | None,
     heads_before: jax.Array | int,
     pieces: str | None,
-    pattern: Pattern,
+    pattern: AttentionPattern,
     dropout: Dropout,
     interpret: Any,
 ) -> jax.Array:

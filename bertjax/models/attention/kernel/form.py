@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
-from bertjax.models.attention.contract import Pattern
+from bertjax.models.attention.contract import AttentionPattern
 
 LANES = 128  # the columns of a vector register, which the heads of a group share
 Index = jax.Array | int
@@ -37,7 +37,7 @@ class Form(NamedTuple):
     queries: int  # C, the queries of a block; it divides R
     keys: int  # K, the keys of a block
     streamed: bool
-    pattern: Pattern
+    pattern: AttentionPattern
     rotary: bool  # queries and keys are rotated
     dropout: Dropout
 
@@ -79,7 +79,7 @@ def form_of(
     length: int,
     queries: int,
     width: int,
-    pattern: Pattern,
+    pattern: AttentionPattern,
     dropout: Dropout,
     *,
     rotary: bool,

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from bertjax.models.attention.contract import Pattern
+from bertjax.models.attention.contract import AttentionPattern
 from bertjax.models.attention.kernel.form import LANES
 
 
@@ -22,7 +22,7 @@ def keys_of_piece(
     qkv: jax.Array,
     codes: jax.Array,
     table: jax.Array | None,
-    pattern: Pattern,
+    pattern: AttentionPattern,
     axis: str,
     *,
     numbered: bool,

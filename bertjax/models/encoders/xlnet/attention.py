@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from bertjax.base import axes
-from bertjax.models.attention.contract import Drop
+from bertjax.models.attention.contract import DropoutSpec
 from bertjax.models.attention.implementations import attention
 from bertjax.models.encoders.xlnet.spec import XlnetSpec
 from bertjax.models.layers.dense import Dense, parameter
@@ -85,7 +85,7 @@ class RelativeAttention(nn.Module):
         text = vectors("text", 2)  # of the same text, and of another
         dropping = spec.attention_probs_dropout_prob > 0 and not self.deterministic
 
-        def attend(queries: jax.Array, seen: jax.Array, drop: Drop | None) -> jax.Array:
+        def attend(queries: jax.Array, seen: jax.Array, drop: DropoutSpec | None) -> jax.Array:
             """[B, S, N, H] -> [B, S, N, H]."""
             product = partial(jnp.einsum, preferred_element_type=jnp.float32)
             distances = product("bsnh,rnh->bnsr", queries + of_distance, distance)
@@ -109,7 +109,7 @@ class RelativeAttention(nn.Module):
             drop = None
             if dropping:
                 rate, bits = spec.attention_probs_dropout_prob, spec.dropout_bits
-                drop = Drop(dropout_seed(self), rate, bits)
+                drop = DropoutSpec(dropout_seed(self), rate, bits)
             again = jax.checkpoint(attend) if spec.remat == "attention" else attend
             return again(queries, seen, drop)
 

@@ -18,7 +18,7 @@ from bertjax.models.encoders.xlnet.spec import XlnetSpec
 from bertjax.models.layers.activation import activation
 from bertjax.models.layers.dense import Dense, parameter
 from bertjax.models.layers.dropout import Dropout
-from bertjax.models.layers.embedding import look_up
+from bertjax.models.layers.embedding import embedding_lookup
 from bertjax.models.layers.norm import LayerNorm
 
 Streams = tuple[jax.Array, jax.Array | None]  # content [B, S, D]; query [B, P, D], or None
@@ -115,7 +115,7 @@ class Embeddings(nn.Module):
 
     def __call__(self, ids: jax.Array) -> jax.Array:
         """[B, S] -> [B, S, D]."""
-        x = look_up(self.token, ids)
+        x = embedding_lookup(self.token, ids)
         x = nn.with_logical_constraint(x, (axes.BATCH, axes.LENGTH, axes.ACTIVATION_EMBED))
         return x.astype(self.spec.compute_dtype)
 

@@ -11,10 +11,10 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from bertjax.models.encoders.presets import BertSpec
 from bertjax.objectives.masked_lm import MaskedLMNextSentence
-from bertjax.training.moves import moves_between
+from bertjax.training.reshard import reshard_between
 from bertjax.training.sharding.mesh import MeshSpec, make_mesh
 from bertjax.training.sharding.placement import make_placement
-from bertjax.training.state import placed_for_use
+from bertjax.training.state import sharded_for_use
 
 pytestmark = pytest.mark.devices(8)
 # Shape, and how it is stored and used: shares of the first, the last and a middle dimension, a
@@ -35,7 +35,7 @@ def test_there_and_back(name):
     here, there = (NamedSharding(mesh, PartitionSpec(*spec)) for spec in (stored, used))
     whole = np.random.default_rng(1).normal(size=shape).astype(np.float32)
     param = jax.device_put(whole, here)
-    moves = moves_between(
+    moves = reshard_between(
         {"w": here}, {"w": jax.ShapeDtypeStruct(shape, "float32", sharding=there)}
     )
     gather = jax.jit(moves.gather)
@@ -68,8 +68,8 @@ def test_small_shares_are_gathered_together():
         stored[name], sharding = (NamedSharding(mesh, PartitionSpec(*s)) for s in (here, there))
         used[name] = jax.ShapeDtypeStruct(shape, "bfloat16", sharding=sharding)
         params[name] = jax.device_put(random.normal(size=shape).astype(np.float32), stored[name])
-    gather = jax.jit(moves_between(stored, used, small=180).gather)
-    alone = jax.jit(moves_between(stored, used).gather)(params)
+    gather = jax.jit(reshard_between(stored, used, small=180).gather)
+    alone = jax.jit(reshard_between(stored, used).gather)(params)
     for name, weight in gather(params).items():
         np.testing.assert_array_equal(weight, alone[name])
         assert weight.sharding.is_equivalent_to(used[name].sharding, weight.ndim)
@@ -83,7 +83,7 @@ def test_a_gathered_weight_has_the_dtype_of_its_products():
     mesh = make_mesh(MeshSpec(data=1, model=1), jax.devices()[:1])
     here = NamedSharding(mesh, PartitionSpec(None))
     weights = {"w": jax.ShapeDtypeStruct((3,), "bfloat16", sharding=here)}
-    moves = moves_between({"w": here}, weights)
+    moves = reshard_between({"w": here}, weights)
     found = moves.gather({"w": jnp.float32([1 + 2**-12, 2, 3])})["w"]
     assert found.dtype == jnp.bfloat16 and found[0] == 1
     assert moves.scatter({"w": found})["w"].dtype == jnp.float32
@@ -102,7 +102,7 @@ def test_which_weights_are_gathered_in_bfloat16(compute, summed, matrices):
     spec = BertSpec.named("tiny", compute_dtype=compute, gradient_dtype=summed)
     init = MaskedLMNextSentence().model(spec).init
     where = make_placement(MeshSpec(data=8, model=1), "zero1")
-    found = flatten_dict(placed_for_use(jax.eval_shape(init, jax.random.key(0)), where), sep="/")
+    found = flatten_dict(sharded_for_use(jax.eval_shape(init, jax.random.key(0)), where), sep="/")
     for path, leaf in found.items():
         # Logits of classes are computed in float32.
         narrow = re.search(r"(?<!next_sentence_head/)kernel$|embeddings/token$", path)

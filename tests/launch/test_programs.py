@@ -134,5 +134,5 @@ def test_every_door_does_its_work(said):
 
 def test_what_an_extra_is_needed_for_says_so(said):
     (output,) = [output for command, (_, output) in said.items() if "compile_check" in command]
-    cure = "error: the TPU compiler is not installed: pip install -e '.[tpu]' in the checkout"
-    assert output.splitlines()[-1] == cure
+    hint = "error: the TPU compiler is not installed: pip install -e '.[tpu]' in the checkout"
+    assert output.splitlines()[-1] == hint

@@ -11,7 +11,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from bertjax.training.model import Params
 
 
-class Moves(NamedTuple):
+class Reshard(NamedTuple):
     """Two functions of trees like the parameters.
 
     Attributes:
@@ -23,14 +23,14 @@ class Moves(NamedTuple):
     scatter: Callable[[Params], Params]
 
 
-STAY = Moves(lambda tree: tree, lambda tree: tree)  # on one device
+STAY = Reshard(lambda tree: tree, lambda tree: tree)  # on one device
 
 
-def moves_between(stored: Any, used: Any, small: int = 0) -> Moves:
+def reshard_between(stored: Any, used: Any, small: int = 0) -> Reshard:
     """The moves between where parameters are stored and where they are used.
 
     Shares of fewer than `small` bytes are gathered together with those that are alike, as the
-    layers' are, if these have so many bytes. `used` is `bertjax.training.state.placed_for_use`'s.
+    layers' are, if these have so many bytes. `used` is `bertjax.training.state.sharded_for_use`'s.
     """
 
     def gather(params: Params) -> Params:
@@ -52,7 +52,7 @@ def moves_between(stored: Any, used: Any, small: int = 0) -> Moves:
 
         return jax.tree.map(one, grads, stored, used)
 
-    return Moves(gather, scatter)
+    return Reshard(gather, scatter)
 
 
 def _gather_alike(

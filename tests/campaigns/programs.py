@@ -67,7 +67,7 @@ class Job(NamedTuple):
     """One command line.
 
     Attributes:
-      door: the name of a file in launch/.
+      program: the name of a file in launch/.
       arguments: its flags.
       folder: the working directory.
       standard_input: the file for standard input; None: it is empty.
@@ -148,7 +148,7 @@ _STREAMS = ("errors", "output")
 
 
 def _stream(job: Job, name: str) -> Path:
-    """A file beside the folder, so that the folder has only files of the program."""
+    """A file next to the folder, so that the folder has only files of the program."""
     return job.folder.with_name(f"{job.folder.name}.{name}")
 
 

@@ -14,7 +14,7 @@ from bertjax.runs.contrastive.job import SimilarityJob
 from bertjax.runs.contrastive.vectors import PairScorer, Vectorizer
 from bertjax.runs.run_folder import MODEL_FOLDER, RESULTS_FILE
 from bertjax.text.tokenizer import Tokenizer
-from bertjax.training.journal import JUDGED, METRICS_FILE, read_metrics
+from bertjax.training.metrics_log import JUDGED, METRICS_FILE, read_metrics
 from bertjax.training.model import Model
 from bertjax.training.sharding.hosts import host_index
 from bertjax.training.sharding.placement import Placement
@@ -36,8 +36,8 @@ def comparer_of(
     return ByVectors(Vectorizer(model, embedding, *how))
 
 
-class Judge:
-    """Evaluates the states of a run; keeps the best model, by the first evaluation's headline.
+class StateEvaluator:
+    """Evaluates the states of a run; keeps the best model, by the first evaluation's main metric.
 
     With no evaluations, the last model is the best.
     """
@@ -55,12 +55,12 @@ class Judge:
         )
 
     @property
-    def headline(self) -> str:
+    def main_metric(self) -> str:
         """The metric that chooses the best model; "": none does."""
         if not self._evaluations:
             return ""
         first = self._evaluations[0]
-        return _named(first, first.headline)
+        return _named(first, first.main_metric)
 
     def __call__(self, state: TrainState) -> dict[str, float]:
         """The metrics of a state, on all processes; stores the model if it is the best so far."""
@@ -81,11 +81,11 @@ class Judge:
         return found
 
     def _is_best(self, step: int, found: Mapping[str, float]) -> bool:
-        """Whether no earlier state has such a headline."""
-        if not self.headline:
+        """Whether no earlier state has such a main metric."""
+        if not self.main_metric:
             return True
-        earlier = [row[self.headline] for row in self.rows() if row["step"] < step]
-        return found[self.headline] > max(earlier, default=-math.inf)
+        earlier = [row[self.main_metric] for row in self.rows() if row["step"] < step]
+        return found[self.main_metric] > max(earlier, default=-math.inf)
 
     def rows(self) -> list[dict[str, Any]]:
         """The evaluations so far."""
@@ -96,7 +96,7 @@ class Judge:
     def finish(self) -> dict[str, Any]:
         """Writes results.json with the scores of the best model, and returns its content."""
         recipe, rows = self._job.recipe, self.rows()
-        best = max(rows, key=lambda row: (row[self.headline], -row["step"])) if rows else {}
+        best = max(rows, key=lambda row: (row[self.main_metric], -row["step"])) if rows else {}
         step = best.get("step", self._job.phase.last_step)
         scores: dict[str, dict[str, float]] = {}
         for each in self._evaluations:
@@ -104,8 +104,8 @@ class Judge:
             own = {n.removeprefix(begin): v for n, v in best.items() if n.startswith(begin)}
             scores[each.name] = own
         results = {
-            "task": recipe.plain["task"]["kind"],
-            "metric": self.headline,
+            "task": recipe.config_dict["task"]["kind"],
+            "metric": self.main_metric,
             "init_from": recipe.init_from,
             "dev": scores,
             "settings": {},

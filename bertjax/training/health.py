@@ -1,4 +1,4 @@
-"""Is a run of pre-training healthy? A verdict on its lines of metrics."""
+"""Is a run of pre-training healthy? Its lines of metrics say so."""
 
 import dataclasses
 import math
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 TRAIN, HELDOUT = "train", "heldout"  # the two kinds of lines
 
-# The kinds of verdicts; one more is the objective's `warned`.
+# The names of a health; one more is the objective's `warned`.
 HEALTHY, PLATEAU, DIVERGING, UNKNOWN = "healthy", "plateau", "diverging", "unknown"
 
 _NEAR = 0.15  # nats: a model this near to the unigram baseline does not use the context
@@ -17,26 +17,26 @@ _USED = 1.5  # nats: a model this far below the unigram baseline has learned to 
 _PATIENT_UPDATES, _PATIENT_TOKENS = 10_000, 50_000_000
 
 
-class Verdict(NamedTuple):
-    """A verdict on a run: one of the kinds above; and a line for the user, without the kind."""
+class HealthStatus(NamedTuple):
+    """The health of a run: one of the names above; and a line for the user, without the name."""
 
-    kind: str
+    name: str
     says: str
 
     @property
     def is_bad(self) -> bool:
         """Whether the user should change something."""
-        return self.kind not in (HEALTHY, UNKNOWN)
+        return self.name not in (HEALTHY, UNKNOWN)
 
     def __str__(self) -> str:
-        return f"{self.kind}: {self.says}"
+        return f"{self.name}: {self.says}"
 
 
 class Judged(Protocol):
-    """What a verdict needs of an objective; see `bertjax.objectives.objective`."""
+    """What the health needs of an objective; see `bertjax.objectives.objective`."""
 
     @property
-    def headline(self) -> str: ...
+    def main_metric(self) -> str: ...
     @property
     def accuracy(self) -> str: ...
     @property
@@ -60,13 +60,13 @@ def updates_in(ends: Sequence[int], step: int) -> list[int]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Health:
+class HealthRules:
     """The rules for one run.
 
     Attributes:
-      objective: its headline is the metric that is judged.
+      objective: its main metric is the metric that is judged.
       stages: one for each phase, in order.
-      unigram_baseline: the headline (nats) of the best guess without context, if it is known.
+      unigram_baseline: the main metric (nats) of the best guess without context, if it is known.
       languages: the same for each language of the text, if it has several.
     """
 
@@ -76,12 +76,12 @@ class Health:
     unigram_baseline: float | None
     languages: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
-    def verdict(self, rows: Sequence[Mapping[str, Any]]) -> Verdict:
-        """The verdict after the last of some lines of metrics.jsonl, which are in order."""
-        rows = [row for row in rows if self.objective.headline in row]
+    def status(self, rows: Sequence[Mapping[str, Any]]) -> HealthStatus:
+        """The health after the last of some lines of metrics.jsonl, which are in order."""
+        rows = [row for row in rows if self.objective.main_metric in row]
         held_out = [row for row in rows if row["split"] == HELDOUT]
         if not held_out:
-            return Verdict(UNKNOWN, "no evaluation yet")
+            return HealthStatus(UNKNOWN, "no evaluation yet")
         return (
             self._diverging(self._of_last_stage(rows))
             or self._plateau(held_out[-2:])
@@ -92,9 +92,11 @@ class Health:
     def diverging_above(self, rows: Sequence[Mapping[str, Any]]) -> tuple[int, float] | None:
         """The step of the last phase's best evaluation, and the border (nats) of later ones.
 
-        Headlines above it mean that the run diverges. None: no evaluation has a finite one yet.
+        Main metrics above it mean that the run diverges. None: no evaluation has a finite one yet.
         """
-        rows = [row for row in rows if self.objective.headline in row and row["split"] == HELDOUT]
+        rows = [
+            row for row in rows if self.objective.main_metric in row and row["split"] == HELDOUT
+        ]
         finite = [row for row in self._of_last_stage(rows) if math.isfinite(self._loss(row))]
         best = min(finite, key=self._loss, default=None)
         return None if best is None else (best["step"], self._loss(best) + _RISE)
@@ -114,7 +116,7 @@ class Health:
         updates = updates_in([stage.last_step for stage in self.stages], step)
         return sum(n * stage.tokens for n, stage in zip(updates, self.stages, strict=True))
 
-    def _diverging(self, rows: list) -> Verdict | None:
+    def _diverging(self, rows: list) -> HealthStatus | None:
         """Two evaluations far above the phase's best, where the training loss has risen, too."""
         held_out = [row for row in rows if row["split"] == HELDOUT]
         losses = list(map(self._loss, held_out))
@@ -125,7 +127,7 @@ class Health:
             figures = f"the best before was {best:.2f}"
         else:
             figures = "it must be finite"
-        return Verdict(
+        return HealthStatus(
             DIVERGING,
             f"{self._figures(held_out[-1])}; {figures}. Usual causes: a learning rate that is too "
             "high, a warm-up that is too short, or damaged text. Lower the rate or lengthen the "
@@ -143,7 +145,7 @@ class Health:
                 losses = []
         return len(means) < 2 or means[-1] > min(means) + _RISE
 
-    def _plateau(self, held_out: list) -> Verdict | None:
+    def _plateau(self, held_out: list) -> HealthStatus | None:
         """The run still does not use the context, long after the warm-up."""
         step, warmup = held_out[-1]["step"], self.warmup_steps
         updates, tokens = step - warmup, self.tokens(step) - self.tokens(warmup)
@@ -151,13 +153,13 @@ class Health:
             return None
         if self.unigram_baseline is None or any(map(self._uses_context, held_out)):
             return None
-        return Verdict(
+        return HealthStatus(
             PLATEAU,
             f"{self._figures(held_out[-1])}: no better than a guess by the frequencies of the "
             f"words, {updates:,} updates after the warm-up. {self.objective.advice}",
         )
 
-    def _warned(self, held_out: list) -> Verdict | None:
+    def _warned(self, held_out: list) -> HealthStatus | None:
         """The objective warns at three evaluations, and the run is no longer at its beginning."""
         warnings = list(map(self.objective.warning, held_out))
         updates = held_out[-1]["step"] - self.warmup_steps
@@ -168,19 +170,19 @@ class Health:
             begins = loss > self.unigram_baseline - _USED and updates < _PATIENT_UPDATES
         if begins or len(warnings) < 3 or not all(warnings):
             return None
-        return Verdict(self.objective.warned, f"{self._figures(held_out[-1])}; {warnings[-1]}")
+        return HealthStatus(self.objective.warned, f"{self._figures(held_out[-1])}; {warnings[-1]}")
 
-    def _beside_baseline(self, row: Mapping[str, Any]) -> Verdict:
+    def _beside_baseline(self, row: Mapping[str, Any]) -> HealthStatus:
         """Healthy below the unigram baseline; unknown above it, and without one."""
         if self.unigram_baseline is None:
-            return Verdict(UNKNOWN, self._figures(row))
+            return HealthStatus(UNKNOWN, self._figures(row))
         if self._uses_context(row):
-            return Verdict(HEALTHY, self._figures(row))
-        return Verdict(UNKNOWN, f"{self._figures(row)}; it does not use the context yet")
+            return HealthStatus(HEALTHY, self._figures(row))
+        return HealthStatus(UNKNOWN, f"{self._figures(row)}; it does not use the context yet")
 
     @property
     def healthy_below(self) -> float | None:
-        """The headline (nats) below which a run uses the context; None: it is not known."""
+        """The main metric (nats) below which a run uses the context; None: it is not known."""
         return None if self.unigram_baseline is None else self.unigram_baseline - _NEAR
 
     def _uses_context(self, row: Mapping[str, Any]) -> bool:
@@ -188,25 +190,25 @@ class Health:
         return below is not None and self._loss(row) < below
 
     def _loss(self, row: Mapping[str, Any]) -> float:
-        return row[self.objective.headline]
+        return row[self.objective.main_metric]
 
     def _figures(self, row: Mapping[str, Any]) -> str:
-        """The headline, its unigram baseline, the accuracy and the tokens of an evaluation."""
+        """The main metric, its unigram baseline, the accuracy and the tokens of an evaluation."""
         known = self.unigram_baseline is not None
         baseline = f" (unigram baseline {self.unigram_baseline:.2f})" if known else ""
         name = self.objective.accuracy
         accuracy = f", {name} {row[name]:.1%}" if name in row else ""
         tokens = self.tokens(row["step"]) / 1e6
         return (
-            f"held-out {self.objective.headline} {self._loss(row):.2f}{baseline}{accuracy}, "
+            f"held-out {self.objective.main_metric} {self._loss(row):.2f}{baseline}{accuracy}, "
             f"after {tokens:,.1f} M tokens{self._by_language(row)}"
         )
 
     def _by_language(self, row: Mapping[str, Any]) -> str:
-        """The headline of each language next to its baseline; "" if there is none."""
+        """The main metric of each language next to its baseline; "" if there is none."""
         parts = []
         for language, baseline in self.languages.items():
-            loss = row.get(in_language(language, self.objective.headline))
+            loss = row.get(in_language(language, self.objective.main_metric))
             if loss is not None:
                 unused = "" if loss < baseline - _NEAR else ", the context is not used"
                 parts.append(f"{language} {loss:.2f} (baseline {baseline:.2f}{unused})")

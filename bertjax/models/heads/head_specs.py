@@ -16,7 +16,7 @@ from bertjax.base.fields import (
     WORD_MASK,
     Field,
 )
-from bertjax.models.encoders import kinds
+from bertjax.models.encoders import head_types
 from bertjax.models.encoders.contract import EncoderFamily, EncoderSpec
 from bertjax.models.encoders.registry import family_of
 from bertjax.models.heads import tasks
@@ -27,10 +27,10 @@ from bertjax.models.heads.pretraining import PreTrainingModel
 from bertjax.models.heads.replaced_tokens import Discriminator
 
 
-class Architecture(NamedTuple):
-    """A model of one of `bertjax.models.encoders.kinds`."""
+class HeadSpec(NamedTuple):
+    """A model of one of `bertjax.models.encoders.head_types`."""
 
-    kind: str
+    head_type: str
     build: Callable[[EncoderSpec, int], nn.Module]  # only classifiers use the number of classes
     axes: tuple[str, ...] = ("B", "S")  # of its inputs, by the letters of `bertjax.base.axes`
     heads: str = ""  # the kind whose heads it has; "": it is a kind of the families
@@ -41,7 +41,7 @@ class Architecture(NamedTuple):
 
     def fits(self, family: EncoderFamily) -> bool:
         """Whether a family has models of this kind."""
-        return (self.heads or self.kind) in family.heads
+        return (self.heads or self.head_type) in family.heads
 
     def module(self, spec: EncoderSpec, num_classes: int, task: Mapping[str, Any]) -> nn.Module:
         """The module, with its settings from the fields of a task's family."""
@@ -56,7 +56,7 @@ class Architecture(NamedTuple):
 
     def parts(self, spec: EncoderSpec, bilstm: BiLstm | None = None) -> tuple[str, ...]:
         """The top-level names of its parameters; a BiLSTM replaces all but the output layer."""
-        heads = self.instead or (*family_of(spec).heads[self.heads or self.kind], *self.more)
+        heads = self.instead or (*family_of(spec).heads[self.heads or self.head_type], *self.more)
         if bilstm:
             heads = (tasks.BILSTM, *(part for part in heads if part in tasks.OUTPUT_LAYERS))
         return (spec.encoder, *heads)
@@ -67,39 +67,39 @@ def _masked_lm(spec: EncoderSpec, num_classes: int) -> nn.Module:
     return PreTrainingModel(spec, next_sentence=False)
 
 
-ARCHITECTURES = {
-    architecture.kind: architecture
-    for architecture in (
-        Architecture(kinds.ENCODER, lambda spec, _: tasks.EncoderModel(spec)),
-        Architecture(kinds.PRE_TRAINING, lambda spec, _: PreTrainingModel(spec)),
-        Architecture(kinds.MASKED_LM, _masked_lm),
-        Architecture(kinds.CAUSAL_LM, _masked_lm),
-        Architecture(kinds.PERMUTATION_LM, lambda spec, _: PermutationModel(spec)),
-        Architecture(kinds.REPLACED_TOKENS, lambda spec, _: Discriminator(spec)),
-        Architecture(
-            kinds.BIDIRECTIONAL_LM, lambda spec, _: NextWordsModel(spec), fields=NEXT_WORDS
+HEAD_SPECS = {
+    head_spec.head_type: head_spec
+    for head_spec in (
+        HeadSpec(head_types.ENCODER, lambda spec, _: tasks.EncoderModel(spec)),
+        HeadSpec(head_types.PRE_TRAINING, lambda spec, _: PreTrainingModel(spec)),
+        HeadSpec(head_types.MASKED_LM, _masked_lm),
+        HeadSpec(head_types.CAUSAL_LM, _masked_lm),
+        HeadSpec(head_types.PERMUTATION_LM, lambda spec, _: PermutationModel(spec)),
+        HeadSpec(head_types.REPLACED_TOKENS, lambda spec, _: Discriminator(spec)),
+        HeadSpec(
+            head_types.BIDIRECTIONAL_LM, lambda spec, _: NextWordsModel(spec), fields=NEXT_WORDS
         ),
-        Architecture(kinds.SEQUENCE_CLASSIFICATION, tasks.SequenceClassifier),
-        Architecture(
-            kinds.ANSWER_NETWORK,
+        HeadSpec(head_types.SEQUENCE_CLASSIFICATION, tasks.SequenceClassifier),
+        HeadSpec(
+            head_types.ANSWER_NETWORK,
             tasks.PairClassifier,
-            heads=kinds.SEQUENCE_CLASSIFICATION,
+            heads=head_types.SEQUENCE_CLASSIFICATION,
             instead=("answer_network",),
             fields=TEXT_NUMBERS,
             settings=("steps", "step_dropout"),
         ),
-        Architecture(
-            kinds.MULTIPLE_CHOICE, lambda spec, _: tasks.ChoiceScorer(spec), ("B", "C", "S")
+        HeadSpec(
+            head_types.MULTIPLE_CHOICE, lambda spec, _: tasks.ChoiceScorer(spec), ("B", "C", "S")
         ),
-        Architecture(kinds.TOKEN_CLASSIFICATION, tasks.TokenClassifier),
-        Architecture(
-            kinds.TAG_SEQUENCE,
+        HeadSpec(head_types.TOKEN_CLASSIFICATION, tasks.TokenClassifier),
+        HeadSpec(
+            head_types.TAG_SEQUENCE,
             tasks.SequenceTagger,
-            heads=kinds.TOKEN_CLASSIFICATION,
+            heads=head_types.TOKEN_CLASSIFICATION,
             more=("crf",),
             fields=WORD_MASK,
         ),
-        Architecture(kinds.QUESTION_ANSWERING, lambda spec, _: tasks.SpanFinder(spec)),
+        HeadSpec(head_types.QUESTION_ANSWERING, lambda spec, _: tasks.SpanFinder(spec)),
     )
 }
 

@@ -13,8 +13,8 @@ from tensorboardX.proto.event_pb2 import Event
 from bertjax.base import figures
 from bertjax.base.errors import InputError
 from bertjax.objectives.masked_lm import MaskedLM
-from bertjax.training.journal import HELDOUT, TRAIN, Journal, read_metrics
-from bertjax.training.verdict import Health, PhaseSteps
+from bertjax.training.health import HealthRules, PhaseSteps
+from bertjax.training.metrics_log import HELDOUT, TRAIN, MetricsLog, read_metrics
 
 pytestmark = pytest.mark.draws
 
@@ -33,10 +33,10 @@ def _events(folder) -> list[tuple[int, str, float]]:
 
 
 def _write(folder, step: int, lines) -> None:
-    journal = Journal(folder, step)
+    metrics_log = MetricsLog(folder, step)
     for line in lines:
-        journal.write(*line)
-    journal.close()
+        metrics_log.write(*line)
+    metrics_log.close()
 
 
 LINES = [
@@ -66,12 +66,12 @@ def test_lines_events_and_picture(tmp_path):
 
 
 def test_a_line_is_on_the_disk_as_soon_as_it_is_written(tmp_path):
-    journal = Journal(tmp_path, 0)
-    journal.write(*LINES[0])
+    metrics_log = MetricsLog(tmp_path, 0)
+    metrics_log.write(*LINES[0])
     assert read_metrics(tmp_path) == ROWS[:1]
-    journal.write(*LINES[2])
+    metrics_log.write(*LINES[2])
     assert (tmp_path / "loss.png").exists()
-    journal.close()
+    metrics_log.close()
 
 
 @pytest.mark.parametrize("step, kept", [(6, 4), (5, 3), (4, 3), (3, 1), (0, 0)])
@@ -114,13 +114,13 @@ def test_damaged_lines_are_set_aside_and_the_others_kept(tmp_path, caplog):
     path.write_bytes(b"\n".join([*whole[:2], *DAMAGED, *whole[2:], b""]))
     assert read_metrics(tmp_path) == ROWS
     assert f"{path}: {len(DAMAGED)} damaged lines are left out" in caplog.text
-    Journal(tmp_path, 6).close()
+    MetricsLog(tmp_path, 6).close()
     aside = tmp_path / "metrics.jsonl.damaged"
     assert aside.read_bytes().split(b"\n") == [*DAMAGED, b""]
     assert f"{path}: {len(DAMAGED)} damaged lines are set aside in {aside.name}" in caplog.text
     assert path.read_bytes().split(b"\n") == [*whole, b""]
     path.write_bytes(b"once more\n" + path.read_bytes())  # earlier damaged lines stay in their file
-    Journal(tmp_path, 6).close()
+    MetricsLog(tmp_path, 6).close()
     assert aside.read_bytes().split(b"\n") == [*DAMAGED, b"once more", b""]
     assert read_metrics(tmp_path) == ROWS
 
@@ -132,7 +132,7 @@ def test_lost_lines_are_reported(tmp_path, caplog, kept, end):
     if kept is not None:
         path.write_text("".join(json.dumps(row) + "\n" for row in ROWS[:kept]))
     with caplog.at_level(logging.WARNING, "bertjax"):
-        Journal(tmp_path, 7, last_line=6).close()
+        MetricsLog(tmp_path, 7, last_line=6).close()
     messages = [record.getMessage() for record in caplog.records]
     assert len(messages) == (end < 6)
     for message in messages:
@@ -142,7 +142,7 @@ def test_lost_lines_are_reported(tmp_path, caplog, kept, end):
 
 def test_lines_without_a_checkpoint_are_reported(tmp_path, caplog):
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    Journal(tmp_path, 0).close()
+    MetricsLog(tmp_path, 0).close()
     (record,) = caplog.records
     assert "has lines up to step 6, but no checkpoint exists: the run begins again" in caplog.text
     assert read_metrics(tmp_path) == []
@@ -151,17 +151,17 @@ def test_lines_without_a_checkpoint_are_reported(tmp_path, caplog):
 def test_a_file_in_the_way(tmp_path):
     (tmp_path / "tensorboard").touch()
     with pytest.raises(InputError, match="tensorboard: a file, but a folder is needed"):
-        Journal(tmp_path, 0)
+        MetricsLog(tmp_path, 0)
     assert [path.name for path in tmp_path.iterdir()] == ["tensorboard"]
 
 
 def test_a_folder_in_the_place_of_the_picture(tmp_path):
     before = set(threading.enumerate())  # other tests may have left some
-    journal = Journal(tmp_path, 0)
-    journal.write(1, TRAIN, {"loss": 1.0})
+    metrics_log = MetricsLog(tmp_path, 0)
+    metrics_log.write(1, TRAIN, {"loss": 1.0})
     (tmp_path / "loss.png").mkdir()
     with pytest.raises(IsADirectoryError):
-        journal.close()
+        metrics_log.close()
     assert not set(threading.enumerate()) - before
 
 
@@ -170,15 +170,16 @@ def test_no_file_is_no_lines(tmp_path):
 
 
 def test_nothing_written_draws_nothing(tmp_path):
-    Journal(tmp_path, 0).close()
+    MetricsLog(tmp_path, 0).close()
     assert not (tmp_path / "loss.png").exists()
     assert (tmp_path / "metrics.jsonl").read_bytes() == b""
 
 
-# -------------------------------------------------------------------------- the verdict on a run
+# -------------------------------------------------------------------------- the health status on a
+# run
 
 
-HEALTH = Health(MaskedLM(), (PhaseSteps(100, 100),), 0, 6.5)
+HEALTH = HealthRules(MaskedLM(), (PhaseSteps(100, 100),), 0, 6.5)
 
 
 def _held_out(step: int, loss: float):
@@ -186,11 +187,11 @@ def _held_out(step: int, loss: float):
 
 
 def _judged(folder, step: int, lines) -> str:
-    journal = Journal(folder, step, health=HEALTH)
+    metrics_log = MetricsLog(folder, step, health=HEALTH)
     for line in lines:
-        journal.write(*line)
-    journal.close()
-    return journal.verdict.kind
+        metrics_log.write(*line)
+    metrics_log.close()
+    return metrics_log.status.name
 
 
 def test_a_bad_verdict_is_told_once(tmp_path, caplog):
@@ -209,14 +210,14 @@ def test_a_bad_verdict_is_told_once(tmp_path, caplog):
 
 
 def test_without_rules_there_is_no_verdict(tmp_path):
-    journal = Journal(tmp_path, 0)
-    journal.write(*_held_out(10, 9.0))
-    journal.close()
-    assert journal.verdict is None
+    metrics_log = MetricsLog(tmp_path, 0)
+    metrics_log.write(*_held_out(10, 9.0))
+    metrics_log.close()
+    assert metrics_log.status is None
 
 
 def _labels(folder, health, monkeypatch, more: float) -> list[str]:
-    """The labels of what is drawn for a run whose loss is more than its headline."""
+    """The labels of what is drawn for a run whose loss is more than its main metric."""
     figure_of = figures.png
     found = []
 
@@ -228,9 +229,9 @@ def _labels(folder, health, monkeypatch, more: float) -> list[str]:
             found[:] = plot.get_legend_handles_labels()[1]
 
     monkeypatch.setattr(figures, "png", png)
-    journal = Journal(folder, 0, health=health)
-    journal.write(1, HELDOUT, {"loss": 5.9 + more, "mlm_loss": 5.9})
-    journal.close()
+    metrics_log = MetricsLog(folder, 0, health=health)
+    metrics_log.write(1, HELDOUT, {"loss": 5.9 + more, "mlm_loss": 5.9})
+    metrics_log.close()
     return found
 
 
@@ -239,5 +240,5 @@ def test_the_headline_is_drawn_with_its_baseline(tmp_path, monkeypatch):
     names = ["train", "heldout", "heldout mlm_loss", "unigram baseline of mlm_loss"]
     assert _labels(tmp_path, HEALTH, monkeypatch, more=0.7) == names
     assert _labels(tmp_path, HEALTH, monkeypatch, more=0.0) == [*names[:2], names[3]]
-    unknown = Health(MaskedLM(), (PhaseSteps(100, 100),), 0, None)
+    unknown = HealthRules(MaskedLM(), (PhaseSteps(100, 100),), 0, None)
     assert _labels(tmp_path, unknown, monkeypatch, more=0.7) == names[:3]

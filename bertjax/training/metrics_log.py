@@ -14,8 +14,8 @@ from bertjax.base.errors import InputError
 from bertjax.base.figures import Curve, Level
 from bertjax.base.files import atomic_write, check_folder_name, named, to_disk
 from bertjax.base.validation import converted, parsed, record
+from bertjax.training.health import HELDOUT, TRAIN, HealthRules, HealthStatus
 from bertjax.training.trackers import Tracker
-from bertjax.training.verdict import HELDOUT, TRAIN, Health, Verdict
 
 METRICS_FILE = "metrics.jsonl"
 DAMAGED_FILE = f"{METRICS_FILE}.damaged"  # damaged lines are moved to this file
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 _SECONDS_BETWEEN_COPIES = 30.0  # to a bucket; the file of a long run has a few megabytes
 
 
-class Journal:
+class MetricsLog:
     """Writes the metrics of one run folder.
 
     A line is in the file at once. `publish` brings it to the disk, where it survives a power cut;
@@ -42,8 +42,8 @@ class Journal:
       step: the step from which the run continues. Lines of later steps are dropped; they are of a
         run that was stopped before its next checkpoint.
       last_line: the step of the last training line that is expected; without it, a warning comes.
-      health: the rules of a verdict on the run. A bad verdict is logged after its evaluation, once
-        for each kind.
+      health: the rules of the run. A bad health is logged after its
+        evaluation, once for each kind.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Journal:
         folder: Path,
         step: int,
         last_line: int = 0,
-        health: Health | None = None,
+        health: HealthRules | None = None,
         tracker: Tracker | None = None,
     ):
         from tensorboardX import SummaryWriter
@@ -94,23 +94,23 @@ class Journal:
             )
 
     @property
-    def verdict(self) -> Verdict | None:
-        """The verdict on the run by all its lines."""
-        return self._health.verdict(self._rows) if self._health else None
+    def status(self) -> HealthStatus | None:
+        """The health of the run by all its lines."""
+        return self._health.status(self._rows) if self._health else None
 
     def _kinds_so_far(self) -> set[str]:
-        """The kinds of all verdicts that came at the evaluations that are in the file."""
+        """The names of the health that came at the evaluations that are in the file."""
         if not self._health:
             return set()
         ends = [end for end, row in enumerate(self._rows, 1) if row["split"] == HELDOUT]
-        return {self._health.verdict(self._rows[:end]).kind for end in ends}
+        return {self._health.status(self._rows[:end]).name for end in ends}
 
     def _tell(self, step: int) -> None:
-        """Logs a bad verdict of a kind that has not come before."""
-        verdict = self.verdict
-        if verdict and verdict.is_bad and verdict.kind not in self._told:
-            _log.warning("step %d: %s", step, verdict)
-            self._told.add(verdict.kind)
+        """Logs a bad health whose name has not come before."""
+        status = self.status
+        if status and status.is_bad and status.name not in self._told:
+            _log.warning("step %d: %s", step, status)
+            self._told.add(status.name)
 
     def write(self, step: int, split: str, metrics: dict[str, float]) -> None:
         """Writes one line: the step, the split ("train" or "heldout") and the metrics."""
@@ -148,7 +148,7 @@ class Journal:
         train, held_out = ([r for r in self._rows if r["split"] == s] for s in (TRAIN, HELDOUT))
         curves, levels = [_curve(TRAIN, train, "loss"), _curve(HELDOUT, held_out, "loss")], []
         if self._health:
-            name, baseline = self._health.objective.headline, self._health.unigram_baseline
+            name, baseline = self._health.objective.main_metric, self._health.unigram_baseline
             judged = [row for row in held_out if name in row]
             if any(row[name] != row["loss"] for row in judged):
                 curves.append(_curve(f"{HELDOUT} {name}", judged, name))

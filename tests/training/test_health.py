@@ -1,4 +1,4 @@
-"""The verdict on lines of metrics: each kind, and no false alarm."""
+"""The health status on lines of metrics: each kind, and no false alarm."""
 
 import math
 from types import SimpleNamespace
@@ -6,14 +6,14 @@ from types import SimpleNamespace
 import pytest
 
 from bertjax.objectives.masked_lm import MaskedLM, MaskedLMNextSentence
-from bertjax.training.verdict import (
+from bertjax.training.health import (
     DIVERGING,
     HEALTHY,
     HELDOUT,
     PLATEAU,
     TRAIN,
     UNKNOWN,
-    Health,
+    HealthRules,
     PhaseSteps,
 )
 
@@ -25,9 +25,9 @@ CONSTANT = "constant next-sentence"
 _MASKED_LM = MaskedLM()
 
 
-def health(tokens=TOKENS, warmup=4, objective=_MASKED_LM) -> Health:
+def health(tokens=TOKENS, warmup=4, objective=_MASKED_LM) -> HealthRules:
     """The rules of a run of one phase."""
-    return Health(objective, (PhaseSteps(200_000, tokens),), warmup, BASELINE)
+    return HealthRules(objective, (PhaseSteps(200_000, tokens),), warmup, BASELINE)
 
 
 def held_out(step, loss, accuracy=0.2, **more):
@@ -50,7 +50,7 @@ def both(steps, losses, accuracy=0.2):
 
 
 def test_tokens_are_counted_over_phases():
-    two = Health(MaskedLM(), (PhaseSteps(10, 100), PhaseSteps(30, 3_000)), 0, None)
+    two = HealthRules(MaskedLM(), (PhaseSteps(10, 100), PhaseSteps(30, 3_000)), 0, None)
     assert [two.tokens(step) for step in (0, 4, 10, 11, 30, 99)] == [
         *(0, 400, 1_000, 4_000, 61_000, 61_000)
     ]
@@ -58,19 +58,19 @@ def test_tokens_are_counted_over_phases():
 
 @pytest.mark.parametrize("rows", [[], [train(10, 5.0)], [{"step": 1, "split": HELDOUT}]])
 def test_before_an_evaluation_nothing_is_known(rows):
-    assert health().verdict(rows) == (UNKNOWN, "no evaluation yet")
+    assert health().status(rows) == (UNKNOWN, "no evaluation yet")
 
 
 def test_below_the_baseline_a_run_is_healthy():
-    verdict = health().verdict([held_out(500, 6.4), held_out(1_000, 4.05, 0.4)])
-    assert not verdict.is_bad
-    assert str(verdict) == (
+    status = health().status([held_out(500, 6.4), held_out(1_000, 4.05, 0.4)])
+    assert not status.is_bad
+    assert str(status) == (
         "healthy: held-out mlm_loss 4.05 (unigram baseline 6.50), mlm_accuracy 40.0%, "
         "after 1.0 M tokens"
     )
-    assert health().verdict([held_out(1_000, 6.34)]).kind == HEALTHY
-    near = health().verdict([held_out(1_000, 6.36)])
-    assert near.kind == UNKNOWN and near.says.endswith("; it does not use the context yet")
+    assert health().status([held_out(1_000, 6.34)]).name == HEALTHY
+    near = health().status([held_out(1_000, 6.36)])
+    assert near.name == UNKNOWN and near.says.endswith("; it does not use the context yet")
 
 
 def test_the_plateau_may_last_long():
@@ -78,9 +78,9 @@ def test_the_plateau_may_last_long():
 
     def kind(step, tokens, loss=6.45):
         rows = both((step - 10, step), (loss, loss))
-        verdict = health(tokens=tokens, warmup=1_000).verdict(rows)
-        assert verdict.is_bad == verdict.says.endswith(f"the warm-up. {MaskedLM().advice}")
-        return verdict.kind
+        status = health(tokens=tokens, warmup=1_000).status(rows)
+        assert status.is_bad == status.says.endswith(f"the warm-up. {MaskedLM().advice}")
+        return status.name
 
     assert kind(10_900, 100_000) == UNKNOWN and kind(11_000, 100_000) == PLATEAU
     assert kind(50_900, 1_000) == UNKNOWN and kind(51_000, 1_000) == PLATEAU
@@ -90,24 +90,24 @@ def test_the_plateau_may_last_long():
 
 def test_a_rise_of_both_losses_diverges():
     rows = both(range(100, 600, 100), (6.0, 5.0, 5.1, 5.8, 6.2))
-    kinds = [health().verdict(rows[:end]).kind for end in range(2, 11, 2)]
+    kinds = [health().status(rows[:end]).name for end in range(2, 11, 2)]
     assert kinds == [HEALTHY] * 4 + [DIVERGING]
-    assert "the best before was 5.00" in health().verdict(rows).says
+    assert "the best before was 5.00" in health().status(rows).says
 
 
 @pytest.mark.parametrize("rise, kind", [(0.49, HEALTHY), (0.51, DIVERGING)])
 def test_a_rise_is_half_a_nat_above_the_best(rise, kind):
     """Both of the last two evaluations, and the mean training loss between them."""
     rows = both((100, 200, 300), (5.0, 5.0 + rise, 6.0))
-    assert health().verdict(rows).kind == kind
+    assert health().status(rows).name == kind
     rows = both((100, 200), (5.0, 6.0))
     rows += [train(250, 5.0), train(300, 5.0 + 2 * rise), held_out(300, 6.0)]
-    assert health().verdict(rows).kind == kind
+    assert health().status(rows).name == kind
 
 
 def test_a_spike_does_not_diverge():
     rows = both(range(100, 700, 100), (6.0, 5.0, 7.0, 5.2, 4.9, 4.8))
-    assert {health().verdict(rows[:end]).kind for end in range(2, 13, 2)} == {HEALTHY, UNKNOWN}
+    assert {health().status(rows[:end]).name for end in range(2, 13, 2)} == {HEALTHY, UNKNOWN}
 
 
 def test_what_is_learned_by_heart_does_not_diverge():
@@ -115,18 +115,18 @@ def test_what_is_learned_by_heart_does_not_diverge():
     for row in rows:
         if row["split"] == TRAIN:
             row["mlm_loss"] = 6.0 - row["step"] / 100
-    assert health().verdict(rows).kind == HEALTHY
+    assert health().status(rows).name == HEALTHY
 
 
 def test_another_phase_has_other_losses():
-    two = Health(MaskedLM(), (PhaseSteps(300, 100), PhaseSteps(600, 100)), 0, None)
+    two = HealthRules(MaskedLM(), (PhaseSteps(300, 100), PhaseSteps(600, 100)), 0, None)
     rows = both(range(100, 600, 100), (5.0, 4.0, 3.0, 4.5, 4.4))
-    assert two.verdict(rows).kind == UNKNOWN
+    assert two.status(rows).name == UNKNOWN
 
 
 def test_the_borders_that_a_chart_shows():
     """A run is healthy below one, and diverges above the other, which is that of its phase."""
-    two = Health(MaskedLM(), (PhaseSteps(300, 100), PhaseSteps(600, 100)), 0, BASELINE)
+    two = HealthRules(MaskedLM(), (PhaseSteps(300, 100), PhaseSteps(600, 100)), 0, BASELINE)
     rows = both(range(100, 600, 100), (5.0, 4.0, 3.0, 4.5, 4.4))
     assert two.healthy_below == pytest.approx(6.35)
     assert two.diverging_above(rows) == (500, pytest.approx(4.9))
@@ -137,13 +137,13 @@ def test_the_borders_that_a_chart_shows():
     rows.append(held_out(601, 4.5))
     assert two.diverging_above(rows) == (500, pytest.approx(4.9))
     assert two.diverging_above([train(1, 5.0)]) is None
-    assert Health(MaskedLM(), two.stages, 0, None).healthy_below is None
+    assert HealthRules(MaskedLM(), two.stages, 0, None).healthy_below is None
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_loss_that_is_not_finite_diverges(value):
-    verdict = health().verdict([held_out(100, 5.0), held_out(200, value)])
-    assert verdict.kind == DIVERGING and "it must be finite" in verdict.says
+    status = health().status([held_out(100, 5.0), held_out(200, value)])
+    assert status.name == DIVERGING and "it must be finite" in status.says
 
 
 def _answers(loss, *shares):
@@ -167,25 +167,25 @@ def _answers(loss, *shares):
     ],
 )
 def test_one_answer_to_every_pair(rows, kind):
-    verdict = health(objective=MaskedLMNextSentence()).verdict(rows)
-    assert verdict.kind == kind
-    assert verdict.is_bad == ("the next-sentence head answers" in verdict.says)
+    status = health(objective=MaskedLMNextSentence()).status(rows)
+    assert status.name == kind
+    assert status.is_bad == ("the next-sentence head answers" in status.says)
 
 
 def test_evaluations_without_the_answers_are_judged_by_their_loss():
     """As those of a run whose objective was another one before."""
     without = [held_out(1_000 * number, 4.9) for number in (1, 2, 3)]
     for rows in (without, without[:2] + _answers(4.9, *[1.0] * 3)[2:]):
-        assert health(objective=MaskedLMNextSentence()).verdict(rows).kind == HEALTHY
+        assert health(objective=MaskedLMNextSentence()).status(rows).name == HEALTHY
 
 
 def test_an_objective_of_one_s_own_warns_after_the_warm_up():
-    """Its headline is the loss, of which no baseline is known."""
+    """Its main metric is the loss, of which no baseline is known."""
     coin = SimpleNamespace(
-        headline="loss", accuracy="right", warned="a coin", warning=lambda row: "toss no more"
+        main_metric="loss", accuracy="right", warned="a coin", warning=lambda row: "toss no more"
     )
-    rules = Health(coin, (PhaseSteps(100, 8),), 3, None)
+    rules = HealthRules(coin, (PhaseSteps(100, 8),), 3, None)
     rows = [{"step": step, "split": HELDOUT, "loss": 0.7, "right": 0.5} for step in (1, 2, 3, 4)]
-    assert [rules.verdict(rows[:end]).kind for end in (2, 3, 4)] == [UNKNOWN, UNKNOWN, "a coin"]
+    assert [rules.status(rows[:end]).name for end in (2, 3, 4)] == [UNKNOWN, UNKNOWN, "a coin"]
     says = "held-out loss 0.70, right 50.0%, after 0.0 M tokens; toss no more"
-    assert rules.verdict(rows).says == says
+    assert rules.status(rows).says == says

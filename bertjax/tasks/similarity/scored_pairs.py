@@ -90,9 +90,9 @@ def _pair(row: FileRow, form: _Format) -> ScoredPair:
 def correlations(pairs: Sequence[ScoredPair], similarities: np.ndarray) -> dict[str, float]:
     """Correlations of the gold scores and the similarities [N] of N pairs, in percent.
 
-    The headline is "spearman" over all pairs, as of SentEval and MTEB: not the mean over sources.
-    Equal numbers have the mean of their ranks. A correlation is not defined if one side is constant
-    or not finite; it is 0 then, as in `bertjax.tasks.scores`, and a warning says so.
+    The main metric is "spearman" over all pairs, as of SentEval and MTEB: not the mean over
+    sources. Equal numbers have the mean of their ranks. A correlation is not defined if one side is
+    constant or not finite; it is 0 then, as in `bertjax.tasks.scores`, and a warning says so.
 
     Returns "spearman" and "pearson"; and, where the pairs have sources, "spearman_SOURCE" and
     "pearson_SOURCE" for each, in alphabetical order.
