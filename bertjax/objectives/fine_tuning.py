@@ -56,8 +56,8 @@ class FineTuning(Objective):
 
     Attributes:
       tasks: the name of a task, without "/" -> what is learned from it; a single one is "".
-      added: a key of `bertjax.objectives.task_losses.ADDED_LOSSES` -> the weight of that loss; GPT's is
-        0.5 of "lm_loss" (Radford et al., 2018, section 3.2).
+      added: a name of `bertjax.objectives.task_losses.ADDED_LOSSES` -> the weight of that loss;
+        GPT's is 0.5 of "lm_loss" (Radford et al., 2018, section 3.2).
     """
 
     tasks: Mapping[str, TaskObjective]

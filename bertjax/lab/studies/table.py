@@ -94,7 +94,7 @@ def in_cells(table: Mapping[str, Any]) -> list[list[str]]:
 
 
 def notes(table: Mapping[str, Any]) -> list[str]:
-    """The lines below a table of `content`: its legend, and what is bad of the health of its runs."""
+    """The lines below a table of `content`: its legend, and what is bad of its runs' health."""
     bad = [f"{name} is not healthy: {says}" for name, says in table["verdicts"].items()]
     return [_legend(table), *bad]
 
