@@ -28,7 +28,7 @@ def main(_) -> int:
     if _STAGE.value:
         return study.run_stage(*given, _ONLY.value, _STAGE.value)
     return study.run(
-        *given, _ONLY.value, door=__file__, at_once=_AT_ONCE.value, dry_run=_DRY_RUN.value
+        *given, _ONLY.value, program=__file__, at_once=_AT_ONCE.value, dry_run=_DRY_RUN.value
     )
 
 

@@ -48,7 +48,7 @@ def run(
     workdir: str,
     only: Sequence[str] = (),
     *,
-    door: str,
+    program: str,
     at_once: int = 1,
     dry_run: bool = False,
 ) -> int:
@@ -84,7 +84,7 @@ def run(
     def command(stage: Stage) -> list[str]:
         flags = dict(study=path, scale=scale, corpus=corpus, data=data, workdir=workdir)
         flags |= dict(only=",".join(only), stage=stage.name)
-        return [sys.executable, door, *(f"--{key}={value}" for key, value in flags.items())]
+        return [sys.executable, program, *(f"--{key}={value}" for key, value in flags.items())]
 
     begin = time.time()
     with exclusive(given.folder):

@@ -620,7 +620,7 @@ def test_a_run_of_fine_tuning_in_a_bucket(cloud, bucket, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on_by_its_door(
+def test_a_killed_run_goes_on_by_its_program(
     cloud, bucket, corpus, cache, tmp_path, local_run, started
 ):
     """kill -9 while it runs; the same command waits for the lease, then goes on."""

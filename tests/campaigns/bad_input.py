@@ -19,16 +19,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import doors
 import made
 import numpy as np
 import other_json
+import programs
 from absl import flags
 from outcome import SILENT, TRACEBACK, Meant
 from safetensors.numpy import load_file, save_file
 from tries import Planned, campaign
 
-Change = Callable[[doors.Job, random.Random], doors.Job]
+Change = Callable[[programs.Job, random.Random], programs.Job]
 
 _WANTED = ("reader", "corpus", "run", "glue-run", "exported", "classifier")
 
@@ -90,7 +90,7 @@ MEANT = (
 )
 
 _COMMANDS = {
-    command.door: command
+    command.program: command
     for command in (
         *(made.PREPARE, made.PRETRAIN, made.EVALUATE, made.FILL, made.COMPARE, made.CONVERT),
         *(made.EXTRACT, made.GLUE, made.PREDICT, made.ENSEMBLE, made.DRY_RUN, made.SHOW),
@@ -187,10 +187,10 @@ _OF_FLAGS = {
 }
 
 
-def _flags_of(door: str) -> dict[str, flags.Flag]:
+def _flags_of(program: str) -> dict[str, flags.Flag]:
     """The flags that a program defines; its definitions are removed afterwards."""
     known = set(flags.FLAGS)
-    runpy.run_path(str(doors.REPOSITORY / "launch" / f"{door}.py"), run_name=door)
+    runpy.run_path(str(programs.REPOSITORY / "launch" / f"{program}.py"), run_name=program)
     found = {name: flags.FLAGS[name] for name in set(flags.FLAGS) - known}
     for name in found:
         delattr(flags.FLAGS, name)
@@ -200,7 +200,7 @@ def _flags_of(door: str) -> dict[str, flags.Flag]:
 def _with_flag(name: str, value: str) -> Change:
     """Replaces the value of a flag."""
 
-    def change(job: doors.Job, _: random.Random) -> doors.Job:
+    def change(job: programs.Job, _: random.Random) -> programs.Job:
         first = next((n for n, each in enumerate(job.arguments) if _sets(each, name)), None)
         others = [each for each in job.arguments if not _sets(each, name)]
         others.insert(len(others) if first is None else first, f"--{name}={value}")
@@ -218,20 +218,20 @@ def _arguments(change: Callable[[tuple[str, ...]], Iterable[str]]) -> Change:
 
 
 def _flag_tries() -> Iterator[Planned]:
-    for door, command in _COMMANDS.items():
-        for name, flag in _flags_of(door).items():
+    for program, command in _COMMANDS.items():
+        for name, flag in _flags_of(program).items():
             kind = flag.flag_type().removeprefix("multi ")
             for value in _OF_FLAGS.get(name, ()) or _NO_VALUE.get(kind, ()):
                 yield _planned(
-                    f"{door} flags", f"--{name}={value}", command, _with_flag(name, value)
+                    f"{program} flags", f"--{name}={value}", command, _with_flag(name, value)
                 )
             given = [each for each in command.arguments if _sets(each, name)]
             if given:
                 without = partial(_without, given)
-                yield _planned(f"{door} flags", f"no --{name}", command, _arguments(without))
+                yield _planned(f"{program} flags", f"no --{name}", command, _arguments(without))
         for more in ("--no_such_flag=1", "word", "--", "-x", "--=", f"--{_UNDECODABLE}", "=1"):
             added = _arguments(partial(_followed_by, more))
-            yield _planned(f"{door} flags", f"and {more}", command, added)
+            yield _planned(f"{program} flags", f"and {more}", command, added)
 
 
 def _without(given: list[str], arguments: tuple[str, ...]) -> list[str]:
@@ -245,7 +245,7 @@ def _followed_by(more: str, arguments: tuple[str, ...]) -> list[str]:
 def _planned(group: str, name: str, command: made.Command, change: Change) -> Planned:
     """Plans a try, in whose folder odd files are added to those of its command."""
 
-    def changed(job: doors.Job, rng: random.Random) -> doors.Job:
+    def changed(job: programs.Job, rng: random.Random) -> programs.Job:
         _put_oddities(job.folder / "odd")
         return change(job, rng)
 
@@ -365,8 +365,8 @@ def _no_value_of(was: Any) -> tuple[Any, ...]:
 
 
 def _in_file(
-    config: Mapping[str, Any], place: tuple[str, ...], new: Any, job: doors.Job, _: random.Random
-) -> doors.Job:
+    config: Mapping[str, Any], place: tuple[str, ...], new: Any, job: programs.Job, _: random.Random
+) -> programs.Job:
     """Puts a changed config into a file, and removes the flags that would change it back."""
     made.write_config(job.folder / "changed.py", _changed(config, place, new))
     key = "config." + ".".join(place)
@@ -438,7 +438,7 @@ def _place(place: tuple[str | int, ...]) -> str:
 
 
 def _study_try(name: str, plain: Any, place: tuple[str | int, ...], new: Any) -> Planned:
-    def change(job: doors.Job, _: random.Random) -> doors.Job:
+    def change(job: programs.Job, _: random.Random) -> programs.Job:
         made.write_study(job.folder / "study.py", _changed(plain, place, new))
         return job
 
@@ -829,7 +829,7 @@ def _file_tries(folder: Path) -> Iterator[Planned]:
         for name, change in (changes | _OF_ANY_FILE).items():
             if not (binary and name in ("UTF-16", "not UTF-8")):
                 what = f"{file}: {name}"
-                yield _planned(f"{command.door} files", what, command, _in(file, change))
+                yield _planned(f"{command.program} files", what, command, _in(file, change))
 
 
 def _of_json(path: Path, texts: bool = False) -> dict[str, Callable]:
@@ -842,7 +842,7 @@ def _of_row(path: Path) -> dict[str, Callable]:
 
 
 def _in(file: str, change: Callable[[Path], None]) -> Change:
-    def changed(job: doors.Job, _: random.Random) -> doors.Job:
+    def changed(job: programs.Job, _: random.Random) -> programs.Job:
         change(job.folder / file)
         return job
 

@@ -26,9 +26,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import doors
 import made
 import numpy as np
+import programs
 from outcome import ENDLESS, SILENT, TRACEBACK, End, Meant, Try, arguments, judge, report
 
 from bertjax.base.errors import EXIT_STOPPED
@@ -127,11 +127,11 @@ def _files(folder: Path) -> frozenset[str]:
 class _Process:
     """A running command."""
 
-    def __init__(self, job: doors.Job):
-        door = doors.REPOSITORY / "launch" / f"{job.door}.py"
+    def __init__(self, job: programs.Job):
+        program = programs.REPOSITORY / "launch" / f"{job.program}.py"
         self.folder, self.before, self.cpu = job.folder, _files(job.folder), 0.0
         self._process = subprocess.Popen(
-            [sys.executable, door, *job.arguments],
+            [sys.executable, program, *job.arguments],
             cwd=job.folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -242,7 +242,7 @@ class _Campaign:
         self._whole: dict[str, _Whole] = {}
         self._alone = {program: threading.Lock() for program in programs}
 
-    def _start(self, program: str) -> tuple[_Process, doors.Job]:
+    def _start(self, program: str) -> tuple[_Process, programs.Job]:
         job = _PROGRAMS[program].job(
             self._made.folder, self._folder / "tries" / f"{next(self._numbers):05}"
         )
@@ -299,7 +299,7 @@ class _Campaign:
         return Try(_group(program, number), name, outcome, detail)
 
     def _judge_again(
-        self, end: End, command: made.Command, job: doors.Job, whole: _Whole
+        self, end: End, command: made.Command, job: programs.Job, whole: _Whole
     ) -> tuple[str, str]:
         """Repeats the same command, and judges its end."""
         try:
@@ -343,7 +343,7 @@ def main() -> None:
     at_once = os.cpu_count() or 1
     with tempfile.TemporaryDirectory(prefix="bertjax-campaign-") as name:
         folder = Path(name)
-        doors.prepare_environment(folder)
+        programs.prepare_environment(folder)
         campaign = _Campaign(folder, given.only, at_once)
         tries = campaign.tries(60 * given.minutes, given.seed)
     sys.exit(report(tries, MEANT, given.output))

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-import doors
 import made
 import other_json
+import programs
 from made import made_from
 from outcome import SILENT, Meant
 from tries import Planned, campaign
@@ -219,7 +219,7 @@ def plan(things: made.Made) -> Iterator[Planned]:
                 for reader in readers:
                     yield Planned(
                         f"{name}/{kind.partition('/')[0]}",
-                        f"{kind}: {damage}: {reader.door}",
+                        f"{kind}: {damage}: {reader.program}",
                         reader,
                         partial(_damaged, Path(place) / inside, change),
                         _names(inside),
@@ -246,9 +246,9 @@ def _names(inside: Path) -> tuple[str, ...]:
 def _damaged(
     inside: Path,
     change: Callable[[Path, random.Random], None],
-    job: doors.Job,
+    job: programs.Job,
     rng: random.Random,
-) -> doors.Job:
+) -> programs.Job:
     change(job.folder / inside, rng)
     return job
 

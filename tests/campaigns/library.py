@@ -19,9 +19,9 @@ from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import doors
 import numpy as np
 import other_json
+import programs
 from outcome import SILENT, End, Meant, Try, arguments, judge, report
 from tries import chosen
 
@@ -226,7 +226,7 @@ def main() -> None:
     signal.signal(signal.SIGALRM, _too_long)
     with tempfile.TemporaryDirectory(prefix="bertjax-campaign-") as name:
         folder = Path(name)
-        doors.prepare_environment(folder)
+        programs.prepare_environment(folder)
         import jax
 
         import bertjax

@@ -13,28 +13,28 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import doors
+import programs
 from outcome import End
 
 from tests.helpers import task_files
 from tests.helpers.conllu import conllu
 from tests.helpers.tiny_run import ONE_LENGTH, metrics_of, tiny_config, write_text
 
-_CONFIGS = doors.REPOSITORY / "configs"
+_CONFIGS = programs.REPOSITORY / "configs"
 
 
 class Command(NamedTuple):
     """A command line that works.
 
     Attributes:
-      program, arguments: see `doors.Job`.
+      program, arguments: see `programs.Job`.
       needs: name in the folder -> the artefact that is copied.
       result: maps (folder, end) to a value that is equal if the program did the same; None if every
         try must be refused.
-      before: see `doors.Job`.
+      before: see `programs.Job`.
     """
 
-    door: str
+    program: str
     arguments: tuple[str, ...]
     needs: Mapping[str, str]
     result: Callable[[Path, End], Any] | None
@@ -43,15 +43,15 @@ class Command(NamedTuple):
     @property
     def line(self) -> str:
         """The command as typed in a shell."""
-        return " ".join([self.door, *self.arguments])
+        return " ".join([self.program, *self.arguments])
 
-    def job(self, made: Path, folder: Path) -> doors.Job:
+    def job(self, made: Path, folder: Path) -> programs.Job:
         """A job in a new folder, with copies of what the command needs."""
         folder.mkdir(parents=True)
         for name, of in self.needs.items():
             copy = shutil.copytree if (made / of).is_dir() else shutil.copy
             copy(made / of, folder / name)
-        return doors.Job(self.door, self.arguments, folder, before=self.before)
+        return programs.Job(self.program, self.arguments, folder, before=self.before)
 
 
 # ---------------------------------------------------------------------------- the results
@@ -113,8 +113,8 @@ def _command(
     line: str, needs: str, result: Callable | None, before: Callable | None = None
 ) -> Command:
     """Makes a command; `needs` are artefacts, each as NAME or NAME=WHAT."""
-    door, *arguments = line.split()
-    return Command(door, tuple(arguments), _names(needs), result, before)
+    program, *arguments = line.split()
+    return Command(program, tuple(arguments), _names(needs), result, before)
 
 
 def _names(needs: str) -> dict[str, str]:
@@ -377,7 +377,7 @@ class Made:
         """Runs commands, records their results, and keeps the named parts of their folders."""
         names = {self.folder / f"making-{number}": each for number, each in enumerate(todo)}
         jobs = (command.job(self.folder, place) for place, (command, *_) in names.items())
-        for job, end in doors.run(jobs, self._at_once):
+        for job, end in programs.run(jobs, self._at_once):
             command, output, name = names[job.folder]
             if end.code == 0:
                 self.learned[command.line] = command.result(job.folder, end), end

@@ -53,7 +53,15 @@ _IMPORTED = (
         "matplotlib.figure",
     ),
     *("matplotlib.backends.backend_agg", "pyarrow.parquet", "scipy.stats", "sklearn.metrics"),
-    *("tensorboardX", "safetensors.numpy", "sentencepiece", "tiny_run", "outcome", "doors", "made"),
+    *(
+        "tensorboardX",
+        "safetensors.numpy",
+        "sentencepiece",
+        "tiny_run",
+        "outcome",
+        "programs",
+        "made",
+    ),
 )
 
 # The limits of one program. Processor seconds are the same on a busy machine; the limit of wall
@@ -74,14 +82,14 @@ class Job(NamedTuple):
       before: a function that is called first in the new process, to change the program.
     """
 
-    door: str
+    program: str
     arguments: tuple[str, ...]
     folder: Path
     standard_input: Path | None = None
     before: Callable[[], None] | None = None
 
     def __str__(self) -> str:
-        return " ".join([self.door, *self.arguments])
+        return " ".join([self.program, *self.arguments])
 
 
 def prepare_environment(folder: Path) -> None:
@@ -119,7 +127,7 @@ def run(jobs: Iterable[Job], at_once: int) -> Iterator[tuple[Job, End]]:
     jobs, running = iter(jobs), {}
     while True:
         while len(running) < at_once and (job := next(jobs, None)) is not None:
-            process = context.Process(target=_run_door, args=(job,))
+            process = context.Process(target=_run_program, args=(job,))
             process.start()
             running[process.sentinel] = process, job, time.monotonic()
         if not running:
@@ -152,8 +160,8 @@ def _stream(job: Job, name: str) -> Path:
     return job.folder.with_name(f"{job.folder.name}.{name}")
 
 
-def _run_door(job: Job) -> None:
-    """Runs `python launch/DOOR.py ARGUMENTS` in the new process."""
+def _run_program(job: Job) -> None:
+    """Runs `python launch/PROGRAM.py ARGUMENTS` in the new process."""
     os.setsid()
     given = os.open(job.standard_input or os.devnull, os.O_RDONLY)
     os.dup2(given, 0)
@@ -170,6 +178,6 @@ def _run_door(job: Job) -> None:
         resource.setrlimit(what, (limit, limit))
     if job.before:
         job.before()
-    door = str(REPOSITORY / "launch" / f"{job.door}.py")
-    sys.argv = [door, *job.arguments]
-    runpy.run_path(door, run_name="__main__")
+    program = str(REPOSITORY / "launch" / f"{job.program}.py")
+    sys.argv = [program, *job.arguments]
+    runpy.run_path(program, run_name="__main__")

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import doors
+import programs
 from made import Command, Made
 from outcome import REPORTED, SILENT, End, Meant, Try, arguments, judge, report
 
@@ -36,7 +36,7 @@ class Planned(NamedTuple):
     group: str
     name: str
     command: Command
-    change: Callable[[doors.Job, random.Random], doors.Job]
+    change: Callable[[programs.Job, random.Random], programs.Job]
     names: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -60,7 +60,7 @@ def campaign(
     at_once = os.cpu_count() or 1
     with tempfile.TemporaryDirectory(prefix="bertjax-campaign-") as name:
         folder = Path(name)
-        doors.prepare_environment(folder)
+        programs.prepare_environment(folder)
         made = Made(folder / "made", at_once, wanted)
         matching = [each for each in plan(made) if fnmatchcase(str(each), given.only)]
         some = chosen(matching, round(given.minutes * _TRIES_A_MINUTE), given.seed)
@@ -99,14 +99,14 @@ def _make(
     places = {folder / f"{number:05}": each for number, each in enumerate(some)}
     before: dict[Path, dict[str, str]] = {}
 
-    def jobs() -> Iterator[doors.Job]:
+    def jobs() -> Iterator[programs.Job]:
         for place, each in places.items():
             job = each.command.job(made.folder, place)
             job = each.change(job, random.Random(f"{seed} {each}"))
             before[place] = contents(place)
             yield job
 
-    for job, end in doors.run(jobs(), at_once):
+    for job, end in programs.run(jobs(), at_once):
         each, was = places[job.folder], before.pop(job.folder)
         usual = made.learned.get(each.command.line)
         outcome, detail = _judged(each, job.folder, end, usual)

@@ -16,8 +16,8 @@ from tests.helpers.xla_flags import xla_flags
 
 pytestmark = pytest.mark.slow
 
-# Runs one program after another like `python launch/DOOR.py ...`, but in one process, because most
-# of the time goes into imports. Prints a line of JSON for each: its exit code and its last line.
+# Runs one program after another like `python launch/PROGRAM.py ...`, but in one process, because
+# most of the time goes into imports. Prints a line of JSON for each: its exit code and its last line.
 _RUNNER = """
 import contextlib, io, json, runpy, sys
 from absl import app, flags, logging  # with flags of their own
@@ -42,7 +42,7 @@ def said(
     tiny_run, left_to_right_run, fine_tuned, tmp_path_factory, repository
 ) -> dict[str, tuple[int, str]]:
     """Maps each command to its exit code and its output."""
-    folder = tmp_path_factory.mktemp("doors")
+    folder = tmp_path_factory.mktemp("programs")
     write_text(folder / "text.txt")
     (folder / "lines.txt").write_text("Quack quack.\nMoo moo moo.\n")
     config = tiny_config("", total_steps=4, intervals={"evaluate": 4, "checkpoint": 4})
@@ -91,7 +91,9 @@ def said(
     lines = [command.split() for command in commands]
     process = subprocess.run(
         [sys.executable, "-c", _RUNNER],
-        input=json.dumps([[f"{repository}/launch/{door}.py", *rest] for door, *rest in lines]),
+        input=json.dumps(
+            [[f"{repository}/launch/{program}.py", *rest] for program, *rest in lines]
+        ),
         cwd=folder,
         env=os.environ | {"XLA_FLAGS": xla_flags(1)} | plain_environment(folder / "plain"),
         stdout=subprocess.PIPE,
@@ -122,12 +124,12 @@ def _fine_tuning(task: str, tiny_run) -> str:
     )
 
 
-def test_every_door_is_tried(said, repository):
+def test_every_program_is_tried(said, repository):
     tried = {repository / "launch" / f"{command.split()[0]}.py" for command in said}
     assert tried == set((repository / "launch").glob("*.py"))
 
 
-def test_every_door_does_its_work(said):
+def test_every_program_does_its_work(said):
     for command, (code, output) in said.items():
         assert code == (2 if "compile_check" in command else 0), f"{command}\n{output}"
 

@@ -127,10 +127,10 @@ OUTSIDE = {
     "transformers": ["bertjax/interop/transformers_check.py"],
 }
 
-DOORS = sorted((REPOSITORY / "launch").glob("*.py"))
+PROGRAMS = sorted((REPOSITORY / "launch").glob("*.py"))
 CONFIGS = sorted((REPOSITORY / "configs").glob("*.py"))
 FINE_TUNED = ("glue", "squad", "swag", "ner", "table")
-LONGEST_DOOR = 70  # lines: flags, one call, nothing more
+LONGEST_PROGRAM = 70  # lines: flags, one call, nothing more
 
 
 def _name(path: Path) -> str:
@@ -227,15 +227,15 @@ def test_packages_import_nothing():
     assert [_name(path) for path in packages if _imported_modules(path, modules)] == []
 
 
-def test_outside_libraries_come_in_by_their_doors():
+def test_outside_libraries_come_in_by_few_files():
     broken = []
     for path in _sources():
         for library in sorted({name.split(".")[0] for name in _imports(path)}):
             if library in sys.stdlib_module_names or library == "bertjax":
                 continue
-            doors = OUTSIDE.get(library, [])
-            if not any(fnmatch.fnmatchcase(_name(path), door) for door in doors):
-                broken.append(f"{_name(path)} imports {library}; its programs: {doors}")
+            files = OUTSIDE.get(library, [])
+            if not any(fnmatch.fnmatchcase(_name(path), file) for file in files):
+                broken.append(f"{_name(path)} imports {library}; its files: {files}")
     assert not broken
 
 
@@ -309,33 +309,42 @@ def test_the_host_floor_runs_without_jax():
     assert (result.stdout, result.stderr) == ("False\n", "")
 
 
-def test_every_door_exists():
-    doors = {"prepare_corpus", "pretrain", "evaluate", "fill_mask", "extract_features", "convert"}
-    doors |= {"finetune", "ensemble", "predict"}
-    doors |= {"compile_check", "show_sharding", "compare_words", "score"}
-    assert doors <= {p.stem for p in DOORS}
+def test_every_program_exists():
+    programs = {
+        "prepare_corpus",
+        "pretrain",
+        "evaluate",
+        "fill_mask",
+        "extract_features",
+        "convert",
+    }
+    programs |= {"finetune", "ensemble", "predict"}
+    programs |= {"compile_check", "show_sharding", "compare_words", "score"}
+    assert programs <= {p.stem for p in PROGRAMS}
 
 
-@pytest.mark.parametrize("door", DOORS, ids=lambda path: path.stem)
-def test_door_is_short(door):
-    assert len(door.read_text(encoding="utf-8").splitlines()) <= LONGEST_DOOR
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
+def test_program_is_short(program):
+    assert len(program.read_text(encoding="utf-8").splitlines()) <= LONGEST_PROGRAM
 
 
-@pytest.mark.parametrize("door", DOORS, ids=lambda path: path.stem)
-def test_door_gives_help_at_once(door):
-    result = _run("-X", "importtime", door, "--help")
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
+def test_program_gives_help_at_once(program):
+    result = _run("-X", "importtime", program, "--help")
     assert result.returncode == 0
-    text = door.read_text(encoding="utf-8")
+    text = program.read_text(encoding="utf-8")
     assert ast.get_docstring(ast.parse(text)).splitlines()[0] in result.stdout
     assert ("--config.KEY=VALUE" in result.stdout) == ("DEFINE_config" in text)
-    assert f"\n{door.relative_to(door.parent)}:\n" in result.stdout.replace(f"{door.parent}/", "")
+    assert f"\n{program.relative_to(program.parent)}:\n" in result.stdout.replace(
+        f"{program.parent}/", ""
+    )
     assert "Traceback" not in result.stderr
     assert not _loaded(result.stderr) & _HEAVY
 
 
-@pytest.mark.parametrize("door", DOORS, ids=lambda path: path.stem)
-def test_door_uses_every_flag(door):
-    tree = ast.parse(door.read_text(encoding="utf-8"))
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
+def test_program_uses_every_flag(program):
+    tree = ast.parse(program.read_text(encoding="utf-8"))
     flags = {
         target.id
         for node in tree.body
