@@ -366,7 +366,7 @@ def table(report: Report) -> str:
             + (f"; {1e3 * times.borrowed:.1f} ms of it by the other" if times.borrowed else "")
         )
     lines += [
-        f"  besides, partly after it: collectives {1e3 * report.collective_seconds:.1f} ms at the "
+        f"  besides, partly behind it: collectives {1e3 * report.collective_seconds:.1f} ms at the "
         f"links' full speed, asynchronous copies {1e3 * report.copy_seconds:.1f} ms at HBM's",
         "",
         f"  {'ms':28}"
@@ -423,7 +423,7 @@ several times the published time, and knows no kernels of our own; of these it h
 the compiled bundles, or the bytes of HBM at the published rate, if they take longer; without
 waiting for results, and without rounds of loops that depend on data. The compiler dumps no bundles
 of a product that runs next to a collective as one instruction; of these it has the estimate. Both
-add one instruction after another. Left out: how far collectives and asynchronous copies hide after
+add one instruction after another. Left out: how far collectives and asynchronous copies hide behind
 the rest, the host's input, evaluation and checkpoints."""
 
 

@@ -216,8 +216,8 @@ def _models() -> str:
 def _table(rows: list[Row]) -> str:
     lines = ["| key | values | default | |", "|---|---|---|---|"]
     for row in rows:
-        config_dict = row.default in ("", _REQUIRED) or "`" in row.default
-        default = row.default if config_dict else f"`{row.default}`"
+        bare = row.default in ("", _REQUIRED) or "`" in row.default
+        default = row.default if bare else f"`{row.default}`"
         cells = (f"`{row.key}`", row.values, default, row.what)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines)

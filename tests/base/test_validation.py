@@ -122,7 +122,7 @@ class _Section:
         ({}, "config.a={}: object missing required field `length`"),
         ({"length": 1.0}, "config.a.length=1.0: expected `int`, got `float`"),
         ({"length": 3, "names": ["a", 3]}, "config.a.names[1]=3: expected `str`, got `int`"),
-        ({"length": 3, "rate": 2}, "config.a.rate=2.0: must be at most 1"),
+        ({"length": 3, "rate": 2}, "config.a: rate=2.0: must be at most 1"),
         ({"length": 0}, "length=0: has no place"),
         (None, "config.a=None: expected `object`, got `null`"),
     ],

@@ -17,8 +17,8 @@ LB: loop body
      0   :  { %s1_s1 = smov 0 }
    0x1   :  { %s2_s2 = smov 0 /* copy for cssa */ }
    0x2 LB: > { %s3_s3 = sphi %s2_s2, %s9_s9 /* iteration index, stage = 0 */ } /* Start region 9 */
-   0x3   : > { %p1_p1 = scmp.lt.s32.totalorder %s3_s3, 1  ;;  %7 = sbr.rel (%p1_p1) target =
-   $region5 } 0x4   :  {} /* End region 2 */
+   0x3   : > { %p1_p1 = scmp.lt.s32.totalorder %s3_s3, 1  ;;  %7 = sbr.rel (%p1_p1) target = $region5 }
+   0x4   :  {} /* End region 2 */
    0x5   : > { %4 = dma.hbm_to_vmem [thread:$0]  /*
 base_bounds: (3, 1)
 strides: (1, 1) */ } /* Start region 3 */
@@ -28,15 +28,14 @@ strides: (1, 1) */ } /* Start region 3 */
    0x9   : >> { %p2_p2 = scmp.ge.s32.totalorder %s6_s6, 7 /* loop exit test */ }
    0xa   : > { %8 = sbr.rel (!%p2_p2) target = $region7 }
    0xb   : >> { %v2_v2 = vadd.f32 %v1_v1, %v1_v1 } /* End region 7 */
-   0xc LB: >> { %p3_p3 = scmp.ge.s32.totalorder %s10_s10, %s11_s11 /* loop exit test */ } /* Start
-   region 8 */ 0xd   : >> { %8 = sbr.rel (!%p3_p3) target = $region8 }
+   0xc LB: >> { %p3_p3 = scmp.ge.s32.totalorder %s10_s10, %s11_s11 /* loop exit test */ } /* Start region 8 */
+   0xd   : >> { %8 = sbr.rel (!%p3_p3) target = $region8 }
    0xe   :  {} /* End region 8 */
-   0xf   : > { %p4_p4 = scmp.eq.s32.totalorder %s7_s7, 0  ;;  %9 = sbr.rel (%p4_p4) target =
-   $region6 }
+   0xf   : > { %p4_p4 = scmp.eq.s32.totalorder %s7_s7, 0  ;;  %9 = sbr.rel (%p4_p4) target = $region6 }
   0x10   :  {} /* End region 4 */
   0x11   : > { %v3_v3 = vmul.f32 %v2_v2, %v2_v2 }
-  0x12 PF: > { %s8_s8 = sld [smem:[#allocation7_spill]] } /* Start/End empty region 6 :: Start/End
-  empty region 5 */ 0x13   : > { %s9_s9 = sadd.s32 1, %s8_s8 /* iteration index, stage = 0 */ }
+  0x12 PF: > { %s8_s8 = sld [smem:[#allocation7_spill]] } /* Start/End empty region 6 :: Start/End empty region 5 */
+  0x13   : > { %s9_s9 = sadd.s32 1, %s8_s8 /* iteration index, stage = 0 */ }
   0x14   : > { %p5_p5 = scmp.ge.s32.totalorder %s9_s9, 5 /* loop exit test */ }
   0x15   :  { %9 = sbr.rel (!%p5_p5) target = $region9 }
   0x16   :  {} /* End region 1 */

@@ -18,39 +18,32 @@ TEXT = """HloModule jit_step, is_scheduled=true, entry_computation_layout={(f32[
 
 %fused_scatter (p: bf16[32,768]) -> bf16[2,768] {
   %p = bf16[32,768]{1,0:T(8,128)(2,1)} parameter(0)
-  ROOT %rs = bf16[2,768]{1,0:T(8,128)(2,1)} reduce-scatter(%p), dimensions={0}, to_apply=%add,
-  metadata={op_name="jit(step)/transpose(jvp(Bert))/dot_general"}
+  ROOT %rs = bf16[2,768]{1,0:T(8,128)(2,1)} reduce-scatter(%p), dimensions={0}, to_apply=%add, metadata={op_name="jit(step)/transpose(jvp(Bert))/dot_general"}
 }
 
 %inner (q: f32[8]) -> f32[8] {
   %q = f32[8]{0:T(128)} parameter(0)
-  ROOT %work.1 = f32[8]{0:T(128)} fusion(%q), kind=kLoop, calls=%fused,
-  metadata={op_name="jit(step)/jvp(Bert)/a"},
-  backend_config={"window_config":{"estimated_cycles":"7"}}
+  ROOT %work.1 = f32[8]{0:T(128)} fusion(%q), kind=kLoop, calls=%fused, metadata={op_name="jit(step)/jvp(Bert)/a"}, backend_config={"window_config":{"estimated_cycles":"7"}}
 }
 
 %outer (r: (s32[], f32[8])) -> (s32[], f32[8]) {
   %r = (s32[]{:T(128)}, f32[8]{0:T(128)}) parameter(0)
-  %loop.2 = f32[8]{0:T(128)} while(%r), condition=%c, body=%inner,
-  backend_config={"known_trip_count":{"n":"3"}} %gathered = (f32[8]{0}, f32[128]{0:T(128)})
-  all-gather-start(%loop.2), dimensions={0}, metadata={op_name="jit(step)/jvp(Bert)/w"}
-  %gathered.done = f32[128]{0:T(128)} all-gather-done(%gathered) ROOT %work.2 = (s32[]{:T(128)},
-  f32[8]{0:T(128)}) fusion(%r, /*index=5*/%loop.2), kind=kLoop, calls=%fused,
-  backend_config={"window_config":{"estimated_cycles":"100"}}
+  %loop.2 = f32[8]{0:T(128)} while(%r), condition=%c, body=%inner, backend_config={"known_trip_count":{"n":"3"}}
+  %gathered = (f32[8]{0}, f32[128]{0:T(128)}) all-gather-start(%loop.2), dimensions={0}, metadata={op_name="jit(step)/jvp(Bert)/w"}
+  %gathered.done = f32[128]{0:T(128)} all-gather-done(%gathered)
+  ROOT %work.2 = (s32[]{:T(128)}, f32[8]{0:T(128)}) fusion(%r, /*index=5*/%loop.2), kind=kLoop, calls=%fused, backend_config={"window_config":{"estimated_cycles":"100"}}
 }
 
 %fused (s: f32[8]) -> f32[8] {
   %s = f32[8]{0:T(128)} parameter(0)
-  ROOT %never.counted = f32[8]{0:T(128)} exponential(%s),
-  backend_config={"window_config":{"estimated_cycles":"999"}}
+  ROOT %never.counted = f32[8]{0:T(128)} exponential(%s), backend_config={"window_config":{"estimated_cycles":"999"}}
 }
 
 ENTRY %main (t: f32[8]) -> f32[8] {
   %t = f32[8]{0:T(128)} parameter(0)
-  %loop.1 = (s32[]{:T(128)}, f32[8]{0:T(128)}) while(%t), condition=%c, body=%outer,
-  backend_config={"known_trip_count":{"n":"5"}} %scatter = bf16[2,768]{1,0:T(8,128)(2,1)}
-  fusion(%t), kind=kCustom, calls=%fused_scatter ROOT %last = f32[8]{0:T(128)} copy(%t),
-  metadata={op_name="jit(step)/optimizer/add"}, backend_config={"estimated_cycles":"11"}
+  %loop.1 = (s32[]{:T(128)}, f32[8]{0:T(128)}) while(%t), condition=%c, body=%outer, backend_config={"known_trip_count":{"n":"5"}}
+  %scatter = bf16[2,768]{1,0:T(8,128)(2,1)} fusion(%t), kind=kCustom, calls=%fused_scatter
+  ROOT %last = f32[8]{0:T(128)} copy(%t), metadata={op_name="jit(step)/optimizer/add"}, backend_config={"estimated_cycles":"11"}
 }
 """
 
@@ -83,26 +76,22 @@ LAYERS = """HloModule jit_step
 
 %half (x: bf16[16,64]) -> bf16[16,64] {
   %x = bf16[16,64]{1,0:T(8,128)(2,1)} parameter(0)
-  ROOT %y.1 = bf16[16,64]{1,0:T(8,128)(2,1)} exponential(%x),
-  metadata={op_name="jit(step)/layer_0/exp" stack_frame_id=1}
+  ROOT %y.1 = bf16[16,64]{1,0:T(8,128)(2,1)} exponential(%x), metadata={op_name="jit(step)/layer_0/exp" stack_frame_id=1}
 }
 
 %half.clone (x.2: bf16[16,64]) -> bf16[16,64] {
   %x.2 = bf16[16,64]{1,0:T(8,128)(2,1)} parameter(0)
-  ROOT %y.2 = bf16[16,64]{1,0:T(8,128)(2,1)} exponential(%x.2),
-  metadata={op_name="jit(step)/layer_1/exp" stack_frame_id=9}
+  ROOT %y.2 = bf16[16,64]{1,0:T(8,128)(2,1)} exponential(%x.2), metadata={op_name="jit(step)/layer_1/exp" stack_frame_id=9}
 }
 
 %steps (z: f32[24,200]) -> f32[24,200] {
   %z = f32[24,200]{1,0:T(8,128)} parameter(0)
-  ROOT %g = f32[24,200]{1,0:T(8,128)} all-gather(%z), channel_id=1, dimensions={0},
-  frontend_attributes={chain_id="0"}
+  ROOT %g = f32[24,200]{1,0:T(8,128)} all-gather(%z), channel_id=1, dimensions={0}, frontend_attributes={chain_id="0"}
 }
 
 %steps.clone (z.2: f32[24,200]) -> f32[24,200] {
   %z.2 = f32[24,200]{1,0:T(8,128)} parameter(0)
-  ROOT %g.2 = f32[24,200]{1,0:T(8,128)} all-gather(%z.2), channel_id=1, dimensions={0},
-  frontend_attributes={chain_id="0"}
+  ROOT %g.2 = f32[24,200]{1,0:T(8,128)} all-gather(%z.2), channel_id=1, dimensions={0}, frontend_attributes={chain_id="0"}
 }
 
 %parts (all: f32[40,256], some: f32[8,256], at: s32[]) -> f32[40,256] {
@@ -131,29 +120,25 @@ LAYERS = """HloModule jit_step
   ROOT %minus = f32[8,256]{1,0:T(8,128)} negate(%nested)
 }
 
-ENTRY %main (a: bf16[16,64], z.1: f32[3,200], t: f32[40,256], u: f32[40,256], i: s32[]) ->
-bf16[16,64] {
+ENTRY %main (a: bf16[16,64], z.1: f32[3,200], t: f32[40,256], u: f32[40,256], i: s32[]) -> bf16[16,64] {
   %a = bf16[16,64]{1,0:T(8,128)(2,1)} parameter(0)
   %z.1 = f32[24,200]{1,0:T(8,128)} parameter(1)
   %t = f32[40,256]{1,0:T(8,128)} parameter(2)
   %u = f32[40,256]{1,0:T(8,128)} parameter(3)
   %i = s32[]{:T(128)} parameter(4)
-  %one = bf16[16,64]{1,0:T(8,128)(2,1)} fusion(%a), kind=kLoop, calls=%half,
-  metadata={op_name="jit(step)/layer_0/exp"},
-  backend_config={"window_config":{"estimated_cycles":"7"}} %two = bf16[16,64]{1,0:T(8,128)(2,1)}
-  fusion(%one), kind=kLoop, calls=%half.clone, metadata={op_name="jit(step)/layer_1/exp"},
-  backend_config={"window_config":{"estimated_cycles":"8"}} %fast =
-  bf16[16,64]{1,0:T(8,128)(2,1)S(1)} fusion(%two), kind=kLoop, calls=%half %start =
-  f32[24,200]{1,0:T(8,128)} fusion(%z.1), kind=kCustom, calls=%steps %go = f32[24,200]{1,0:T(8,128)}
-  fusion(%start), kind=kCustom, calls=%steps.clone %sums = (f32[24,200]{1,0:T(8,128)},
-  bf16[16,64]{1,0:T(8,128)(2,1)}, f32[]{:T(128)}) all-reduce(%go, %two, %i), channel_id=1,
-  to_apply=%add %new = f32[40,256]{1,0:T(8,128)} fusion(%t, %u, %i), kind=kLoop, calls=%parts %v =
-  f32[24,256]{1,0:T(8,128)} parameter(5) %overlap = f32[16,256]{1,0:T(8,128)} fusion(%v),
-  kind=kLoop, calls=%overlapping %within = f32[8,256]{1,0:T(8,128)} fusion(%v), kind=kOutput,
-  calls=%nest %next = f32[24,200]{1,0:T(8,128)} all-gather(%z.1), channel_id=1, dimensions={0}
+  %one = bf16[16,64]{1,0:T(8,128)(2,1)} fusion(%a), kind=kLoop, calls=%half, metadata={op_name="jit(step)/layer_0/exp"}, backend_config={"window_config":{"estimated_cycles":"7"}}
+  %two = bf16[16,64]{1,0:T(8,128)(2,1)} fusion(%one), kind=kLoop, calls=%half.clone, metadata={op_name="jit(step)/layer_1/exp"}, backend_config={"window_config":{"estimated_cycles":"8"}}
+  %fast = bf16[16,64]{1,0:T(8,128)(2,1)S(1)} fusion(%two), kind=kLoop, calls=%half
+  %start = f32[24,200]{1,0:T(8,128)} fusion(%z.1), kind=kCustom, calls=%steps
+  %go = f32[24,200]{1,0:T(8,128)} fusion(%start), kind=kCustom, calls=%steps.clone
+  %sums = (f32[24,200]{1,0:T(8,128)}, bf16[16,64]{1,0:T(8,128)(2,1)}, f32[]{:T(128)}) all-reduce(%go, %two, %i), channel_id=1, to_apply=%add
+  %new = f32[40,256]{1,0:T(8,128)} fusion(%t, %u, %i), kind=kLoop, calls=%parts
+  %v = f32[24,256]{1,0:T(8,128)} parameter(5)
+  %overlap = f32[16,256]{1,0:T(8,128)} fusion(%v), kind=kLoop, calls=%overlapping
+  %within = f32[8,256]{1,0:T(8,128)} fusion(%v), kind=kOutput, calls=%nest
+  %next = f32[24,200]{1,0:T(8,128)} all-gather(%z.1), channel_id=1, dimensions={0}
   %moved = (f32[24,200]{1,0:T(8,128)S(1)}, f32[24,200]{1,0:T(8,128)}, u32[]{:S(2)}) copy-start(%go)
-  ROOT %part = ((f32[40,256]{1,0:T(8,128)}), f32[8,256]{1,0:T(8,128)S(1)}, s32[]{:S(2)})
-  slice-start(%new), slice={[0:8], [0:256]}
+  ROOT %part = ((f32[40,256]{1,0:T(8,128)}), f32[8,256]{1,0:T(8,128)S(1)}, s32[]{:S(2)}) slice-start(%new), slice={[0:8], [0:256]}
 }
 """
 

@@ -11,21 +11,18 @@ from bertjax.compile_report.report import Step, report_of, run_table, table
 from bertjax.compile_report.topology import CHIPS, Slice
 
 # A gather that goes on while a product is computed: the compiler dumps no bundles of such a fusion.
-TEXT = """HloModule jit_step, is_scheduled=true,
-entry_computation_layout={(bf16[2,768]{1,0})->bf16[32,768]{1,0}}
+TEXT = """HloModule jit_step, is_scheduled=true, entry_computation_layout={(bf16[2,768]{1,0})->bf16[32,768]{1,0}}
 
 %starting (p: bf16[2,768]) -> bf16[32,768] {
   %p = bf16[2,768]{1,0:T(8,128)(2,1)} parameter(0)
-  ROOT %gather = bf16[32,768]{1,0:T(8,128)(2,1)} all-gather(%p), channel_id=5, dimensions={0},
-  frontend_attributes={chain_id="0"}, metadata={op_name="jit(step)/jvp(Bert)/w"}
+  ROOT %gather = bf16[32,768]{1,0:T(8,128)(2,1)} all-gather(%p), channel_id=5, dimensions={0}, frontend_attributes={chain_id="0"}, metadata={op_name="jit(step)/jvp(Bert)/w"}
 }
 
 %going_on (q: bf16[32,768], r: bf16[8192,768]) -> bf16[8192,768] {
   %q = bf16[32,768]{1,0:T(8,128)(2,1)} parameter(0)
   %r = bf16[8192,768]{1,0:T(8,128)(2,1)} parameter(1)
-  %next = bf16[32,768]{1,0:T(8,128)(2,1)} all-gather(%q), channel_id=5, dimensions={0},
-  frontend_attributes={chain_id="0"} ROOT %product = bf16[8192,768]{1,0:T(8,128)(2,1)}
-  convolution(%r, %next), dim_labels=bf_io->bf
+  %next = bf16[32,768]{1,0:T(8,128)(2,1)} all-gather(%q), channel_id=5, dimensions={0}, frontend_attributes={chain_id="0"}
+  ROOT %product = bf16[8192,768]{1,0:T(8,128)(2,1)} convolution(%r, %next), dim_labels=bf_io->bf
 }
 
 %added (s: bf16[8192,768]) -> bf16[8192,768] {
@@ -36,13 +33,9 @@ entry_computation_layout={(bf16[2,768]{1,0})->bf16[32,768]{1,0}}
 ENTRY %main (t: bf16[2,768], x: bf16[8192,768]) -> bf16[8192,768] {
   %t = bf16[2,768]{1,0:T(8,128)(2,1)} parameter(0)
   %x = bf16[8192,768]{1,0:T(8,128)(2,1)} parameter(1)
-  %async-collective-start = bf16[32,768]{1,0:T(8,128)(2,1)} fusion(%t), kind=kCustom,
-  calls=%starting %fusion.7 = bf16[8192,768]{1,0:T(8,128)(2,1)} fusion(%async-collective-start, %x),
-  kind=kOutput, calls=%going_on, metadata={op_name="jit(step)/jvp(Bert)/output/dot_general"},
-  backend_config={"window_config":{"estimated_cycles":"300000"}} ROOT %fusion.8 =
-  bf16[8192,768]{1,0:T(8,128)(2,1)} fusion(%fusion.7), kind=kLoop, calls=%added,
-  metadata={op_name="jit(step)/jvp(Bert)/output/add"},
-  backend_config={"window_config":{"estimated_cycles":"60000"}}
+  %async-collective-start = bf16[32,768]{1,0:T(8,128)(2,1)} fusion(%t), kind=kCustom, calls=%starting
+  %fusion.7 = bf16[8192,768]{1,0:T(8,128)(2,1)} fusion(%async-collective-start, %x), kind=kOutput, calls=%going_on, metadata={op_name="jit(step)/jvp(Bert)/output/dot_general"}, backend_config={"window_config":{"estimated_cycles":"300000"}}
+  ROOT %fusion.8 = bf16[8192,768]{1,0:T(8,128)(2,1)} fusion(%fusion.7), kind=kLoop, calls=%added, metadata={op_name="jit(step)/jvp(Bert)/output/add"}, backend_config={"window_config":{"estimated_cycles":"60000"}}
 }
 """
 
@@ -82,8 +75,7 @@ ENTRY %main (g: f32[1024,1024], w: bf16[32,512], x: bf16[8192,768]) -> bf16[8192
   %x = bf16[8192,768]{1,0:T(8,128)(2,1)} parameter(2)
   %all-reduce.1 = f32[1024,1024]{1,0:T(8,128)} all-reduce(%g), channel_id=1, to_apply=%add
   %all-gather.1 = bf16[1024,512]{1,0:T(8,128)(2,1)} all-gather(%w), channel_id=1, dimensions={0}
-  ROOT %fusion.1 = bf16[8192,768]{1,0:T(8,128)(2,1)} fusion(%x), kind=kLoop, calls=%added,
-  backend_config={"window_config":{"estimated_cycles":"94000"}}
+  ROOT %fusion.1 = bf16[8192,768]{1,0:T(8,128)(2,1)} fusion(%x), kind=kLoop, calls=%added, backend_config={"window_config":{"estimated_cycles":"94000"}}
 }
 """
 

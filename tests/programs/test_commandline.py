@@ -14,7 +14,7 @@ import pytest
 from bertjax.programs import commandline
 from tests.helpers.checkout import REPOSITORY
 
-DOOR = '''
+PROGRAM = '''
 """A program for tests."""
 
 import ctypes
@@ -130,8 +130,8 @@ def get_config():
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("door")
-    (folder / "door.py").write_text(DOOR)
+    folder = tmp_path_factory.mktemp("program")
+    (folder / "program.py").write_text(PROGRAM)
     (folder / "config.py").write_text(CONFIG)
     (folder / "broken.py").write_text(BROKEN_CONFIG)
     (folder / "odd.py").write_text(ODD_CONFIG)
@@ -139,7 +139,7 @@ def folder(tmp_path_factory):
 
 
 def _run(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
-    return _run_command(folder, sys.executable, "door.py", *arguments)
+    return _run_command(folder, sys.executable, "program.py", *arguments)
 
 
 def _run_shell(folder: Path, command: str) -> subprocess.CompletedProcess:
@@ -273,7 +273,7 @@ def test_a_signal_that_is_ignored_stays_so(folder):
 def test_a_terminal_that_is_gone_ends_nothing(folder):
     """A run whose ssh is lost still writes to the terminal, and must save first."""
     terminal, end = pty.openpty()
-    command = [sys.executable, "door.py", "--signal=1", "--where=taken"]
+    command = [sys.executable, "program.py", "--signal=1", "--where=taken"]
     process = subprocess.Popen(
         command,
         cwd=folder,
@@ -313,8 +313,8 @@ def test_config_and_override(folder):
 
 
 def test_the_config_comes_first_among_the_flags():
-    given = ["door", "--b=2", "--config.x=1", "-config=one", "--configs=c", "--", "--config=two"]
-    first = ["door", "-config=one", "--b=2", "--config.x=1", "--configs=c", "--", "--config=two"]
+    given = ["program", "--b=2", "--config.x=1", "-config=one", "--configs=c", "--", "--config=two"]
+    first = ["program", "-config=one", "--b=2", "--config.x=1", "--configs=c", "--", "--config=two"]
     assert commandline._config_first(given) == first
     assert commandline._config_first(given[:3]) == given[:3]
 

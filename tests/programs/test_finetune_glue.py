@@ -208,4 +208,4 @@ def test_table_1_wants_the_test_files_before_it_starts(of_table_1, monkeypatch, 
     monkeypatch.setattr(study, "measured_pace", lambda *_: Pace(1e9, 0.0))
     (tmp_path / "data" / "glue" / "WNLI" / "test.tsv").unlink()
     with pytest.raises(InputError, match="stage submission-base: .* WNLI has no test, which the l"):
-        study.run(*of_table_1, door="nowhere", dry_run=True)
+        study.run(*of_table_1, program="nowhere", dry_run=True)

@@ -61,7 +61,7 @@ def test_the_plan(tiny_corpus, data, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(study, "measured_pace", lambda *_: Pace(1e9, 10.0))
     monkeypatch.chdir(REPOSITORY)
     given = arguments(SPEEDRUN, tiny_corpus, data, tmp_path)
-    assert study.run(*given, door="nowhere", dry_run=True) == 0
+    assert study.run(*given, program="nowhere", dry_run=True) == 0
     printed = capsys.readouterr().out
     runs = [stage for stage in read_study(SPEEDRUN, SCALES["cpu"]).stages() if not stage.start]
     assert len(runs) == 9 and {run.settings["seed"] for run in runs} == {0, 1, 2}
@@ -119,7 +119,7 @@ def test_a_stage_that_scores_grammar(tiny_corpus, data, tmp_path):
 def test_a_stage_that_does_not_fit(tiny_corpus, data, tmp_path, changes, message):
     given = arguments(_study(tmp_path, tiny_corpus, **changes), tiny_corpus, data, tmp_path)
     with pytest.raises(InputError, match=message):
-        study.run(*given, door="nowhere", dry_run=True)
+        study.run(*given, program="nowhere", dry_run=True)
 
 
 def test_pairs_that_are_missing(tiny_corpus, data, tmp_path):
@@ -128,7 +128,7 @@ def test_pairs_that_are_missing(tiny_corpus, data, tmp_path):
     with pytest.raises(
         InputError, match=r"stage grammar-run: .*no file or folder .*pairs\.jsonl\.xz"
     ):
-        study.run(*given, door="nowhere", dry_run=True)
+        study.run(*given, program="nowhere", dry_run=True)
 
 
 def test_slices_of_babylm_become_documents():

@@ -467,7 +467,7 @@ def test_a_decoder_of_its_own_is_refused(name, kind, decoder, table, tokenizer):
     arrays = to_hf(model.params, model.entries)
     decoder, table = f"{decoder}.weight", f"{table}.weight"
     read = functools.partial(
-        hugging_face.assemble, spec=model.spec, kind=kind, tokenizer=tokenizer, origin="test"
+        hugging_face.assemble, spec=model.spec, head_type=kind, tokenizer=tokenizer, origin="test"
     )
     with pytest.raises(InputError, match=rf"test: {decoder} differs from {table}: only a model in"):
         read(arrays | {decoder: arrays[table] + 1})

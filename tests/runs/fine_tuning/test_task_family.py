@@ -63,7 +63,7 @@ def test_an_answer_network_comes_back_from_a_folder_of_ours(make_pretrained, tmp
     family = AnsweredPairs(CLASSES, True, steps=3, step_dropout=0.25)
     given, kind = make_pretrained("BertModel"), head_types.ANSWER_NETWORK
     params = nn.unbox(jax.jit(encoder_with_head(family, given.spec).init)(jax.random.key(0)))
-    about = dict(kind=kind, classes=CLASSES, task=remembered(family, 11))
+    about = dict(head_type=kind, classes=CLASSES, task=remembered(family, 11))
     made = dataclasses.replace(given, params=jax.device_get(params), **about)
     write_folder(made, tmp_path)
     again = read_folder(tmp_path, "again")
