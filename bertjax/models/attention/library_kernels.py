@@ -42,7 +42,7 @@ def flash_attention() -> FlashAttention | None:
     """The library if it is installed and can be loaded."""
     try:
         library = importlib.import_module("dew_flash_attn")
-        architectures, attend = library.HEAD_SPECS, library.flash_mha_varlen
+        architectures, attend = library.ARCHITECTURES, library.flash_mha_varlen
     except ModuleNotFoundError:
         return None
     except Exception as error:  # it loads shared libraries, which fail in many ways

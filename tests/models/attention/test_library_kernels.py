@@ -197,12 +197,12 @@ def test_the_library_of_flash_attention(monkeypatch):
     """It says for which GPUs it has code; one that cannot be loaded is as none, with a warning."""
     monkeypatch.undo()
     library = types.ModuleType("dew_flash_attn")
-    library.HEAD_SPECS, library.flash_mha_varlen = ("sm80", "sm120", "sm90"), flash_mha_varlen
+    library.ARCHITECTURES, library.flash_mha_varlen = ("sm80", "sm120", "sm90"), flash_mha_varlen
     monkeypatch.setitem(sys.modules, "dew_flash_attn", library)
     found = library_kernels.flash_attention.__wrapped__()
     served = [capability for capability in range(70, 130) if found.serves(capability)]
     assert served == [*range(80, 91), 120]
-    del library.HEAD_SPECS
+    del library.ARCHITECTURES
     with pytest.warns(UserWarning, match="dew_flash_attn cannot be loaded: .*ARCHITECTURES"):
         assert library_kernels.flash_attention.__wrapped__() is None
     monkeypatch.setitem(sys.modules, "dew_flash_attn", None)
