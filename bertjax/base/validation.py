@@ -104,7 +104,7 @@ def converted(value: Any, type_: type[T], place: str = "") -> T:
         raise InputError(f"{value_there}: {_in_words(problem, type_)}") from error
 
 
-def of_kind(value: Any, type_: type[T], origin: Any, hint: str) -> T:
+def converted_with_hint(value: Any, type_: type[T], origin: Any, hint: str) -> T:
     """A value of `origin`, as `converted` gives it; an InputError also says the hint."""
     try:
         return converted(value, type_)

@@ -50,9 +50,9 @@ class Instruction:
 
     @property
     def collective(self) -> str:
-        """The kind of a collective, one of `COLLECTIVES`; "" for other instructions."""
-        kind = self.opcode.removesuffix("-start")
-        return kind if kind in COLLECTIVES else ""
+        """The opcode of a collective, one of `COLLECTIVES`; "" for other instructions."""
+        opcode = self.opcode.removesuffix("-start")
+        return opcode if opcode in COLLECTIVES else ""
 
     @property
     def bytes(self) -> dict[str, int]:
@@ -98,8 +98,8 @@ class Array(NamedTuple):
         return _BYTES.get(self.dtype, 4) * math.prod(stored or [1])
 
 
-def _arrays(kind: str) -> Iterator[Array]:
-    for match in re.finditer(r"(\w+)\[([\d,]*)\](?:\{([^}]*)\})?", kind):
+def _arrays(type_: str) -> Iterator[Array]:
+    for match in re.finditer(r"(\w+)\[([\d,]*)\](?:\{([^}]*)\})?", type_):
         yield Array(match[1], tuple(map(int, filter(None, match[2].split(",")))), match[3] or "")
 
 
@@ -214,7 +214,7 @@ class Program:
 def _instruction(line: str, limits: Mapping[str, list[int]]) -> Instruction:
     name, _, rest = line.partition(" = ")
     end = _closing(rest) + 1 if rest.startswith("(") else rest.index(" ")
-    kind, opcode = rest[:end], rest[end + 1 :].partition("(")[0]
+    type_, opcode = rest[:end], rest[end + 1 :].partition("(")[0]
     cycles = re.search(r'"estimated_cycles":"(\d+)"', rest)
     source = re.search(r'op_name="([^"]*)"', rest)
     chain = re.search(r'chain_id="(\d+)"', rest)
@@ -248,7 +248,7 @@ def _instruction(line: str, limits: Mapping[str, list[int]]) -> Instruction:
     return Instruction(
         name=name.split()[-1].removeprefix("%"),
         opcode=opcode,
-        type=kind,
+        type=type_,
         operands=tuple(re.findall(r"%([\w.-]+)", arguments)) or tuple(arguments.split(",")),
         source=source[1] if source else "",
         cycles=int(cycles[1]) if cycles and cycles[1] != _NO_ESTIMATE else None,

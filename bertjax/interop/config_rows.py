@@ -68,8 +68,8 @@ class ConfigRows(NamedTuple):
         types: dict[str, Any] = {f"{role}_token_id": int | None for role in self.roles}
         types |= {key: type(value) for key, value in self.wanted.items()}
         for key, name, *operation in self.rows:
-            kind = operation[0].type if operation else of_spec[name]
-            types |= {key: kind} if kind else {}
+            type_ = operation[0].type if operation else of_spec[name]
+            types |= {key: type_} if type_ else {}
         return types
 
     def read(self, config: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,10 +24,10 @@ def with_layers(given: Pretrained, layers: Sequence[int]) -> Pretrained:
     for place, layer in enumerate(layers):
         if layer >= count:
             raise InputError(f"{given.origin}: no layer {layer}: there are 0 to {count - 1}")
-        layer_kind, there = map(given.spec.layer_kind, (layer, place))
-        if layer_kind != there:
+        layer_type, there = map(given.spec.layer_type, (layer, place))
+        if layer_type != there:
             raise InputError(
-                f"{given.origin}: layer {layer} is {layer_kind}, and place {place} is for a "
+                f"{given.origin}: layer {layer} is {layer_type}, and place {place} is for a "
                 f"{there} one: take a {there} layer there"
             )
         chosen[f"layer_{place}"] = stack[f"layer_{layer}"]

@@ -66,7 +66,7 @@ def read_hugging_face(
         raw |= read_arrays(file, family)
     modules = read_modules(folder, origin, tokenizer, spec.max_position_embeddings)
     classes = _classes(config, origin)
-    head_type = head_type_of(modules.embedding) if modules else _kind(config, family, origin)
+    head_type = head_type_of(modules.embedding) if modules else _head_type(config, family, origin)
     if not has_model(spec, head_type):
         raise InputError(
             f"{origin}: {names_of(spec).classes[head_type]} that reads left to right (is_decoder): "
@@ -116,7 +116,7 @@ def spec_of(
         return family.spec(**PUBLISHED[family.name].config.read(config))
 
 
-def _kind(config: Mapping[str, Any], family: EncoderFamily, origin: str) -> str:
+def _head_type(config: Mapping[str, Any], family: EncoderFamily, origin: str) -> str:
     classes = PUBLISHED[family.name].classes
     alone = classes[head_types.ENCODER]
     name = (config.get("architectures") or [alone])[0]

@@ -173,7 +173,7 @@ def _modules(
     if pylate:
         _check_pylate(settings)
         model = {**model, **{name: settings.get(name) for name in _LENGTHS}}
-    fields: dict[str, Any] = {**_prompts(settings), **_of_kind(found, kind)}
+    fields: dict[str, Any] = {**_prompts(settings), **_fields_of_modules(found, kind)}
     fields |= {"similarity": _similarity(settings, kind), **_lengths(model, longest)}
     projection = places[0] / _WEIGHTS if kind == LATE else None
     return Modules(Embedding(kind=kind, **fields), projection)
@@ -272,7 +272,7 @@ def _lengths(model: Mapping[str, Any], longest: int) -> dict[str, int]:
     return {"query_length": query, "passage_length": passage}
 
 
-def _of_kind(found: Mapping[str, dict[str, Any] | None], kind: str) -> dict[str, Any]:
+def _fields_of_modules(found: Mapping[str, dict[str, Any] | None], kind: str) -> dict[str, Any]:
     """The fields that a kind has of its own, from the settings of the modules by their names."""
     configs = {name: config or {} for name, config in found.items()}
     if kind == SPARSE:

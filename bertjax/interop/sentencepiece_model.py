@@ -119,12 +119,12 @@ def _scores(pieces: list[dict]) -> list[float]:
 
 
 def _refuse(pieces: list[dict], trainer: dict, normalizer: dict, origin: str) -> None:
-    kinds = {piece.get(_TYPE) for piece in pieces}
+    piece_types = {piece.get(_TYPE) for piece in pieces}
     reasons = {
         "it is neither unigram nor BPE": trainer.get(_MODEL_TYPE, _UNIGRAM) not in (_UNIGRAM, _BPE),
-        "it has symbols of its user's": _USER_DEFINED in kinds,
-        "it has unused pieces": _UNUSED in kinds,
-        "it has pieces for single bytes": _BYTE in kinds,
+        "it has symbols of its user's": _USER_DEFINED in piece_types,
+        "it has unused pieces": _UNUSED in piece_types,
+        "it has pieces for single bytes": _BYTE in piece_types,
         "it marks the ends of words": trainer.get(_SUFFIX, 0),
         "it does not mark the first word": not normalizer.get(_PREFIX, 1),
         "it keeps runs of spaces": not normalizer.get(_EXTRA_SPACE, 1),

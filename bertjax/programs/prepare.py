@@ -355,7 +355,7 @@ def _summary(output: Path, report: dict[str, Any]) -> str:
 def _too_few_documents(report: dict[str, Any]) -> Iterator[str]:
     """Yields a warning for each source and split with too few documents for sentence pairs."""
     for source in report["sources"]:
-        for split, kind, use, hint in (
+        for split, adjective, use, hint in (
             (TRAIN, "training", "training", "give it more text"),
             (HELDOUT, "held-out", "evaluation", "use a larger --held_out"),
         ):
@@ -363,6 +363,6 @@ def _too_few_documents(report: dict[str, Any]) -> Iterator[str]:
             if count < 2 and report[split]["documents"]:
                 effect = f"next-sentence {use} needs 2" if count else f"{use} goes without it"
                 yield (
-                    f"warning: source {source['source']}: {count} {kind} "
+                    f"warning: source {source['source']}: {count} {adjective} "
                     f"document{'s' * (count != 1)}: {effect}: {hint}"
                 )

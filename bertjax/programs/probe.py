@@ -147,9 +147,9 @@ def _probed(
     """The scores of both probes on the test split, and the predicted distances."""
     words = {split: Words(some, vectors[split]) for split, some in trees.items()}
     found, losses = {}, {}
-    for kind in (DISTANCE, DEPTH):
-        projection, losses[kind] = train(kind, words[TRAIN], words[DEV], rank)
-        found[kind] = predictions(kind, projection, words[TEST])
+    for probe_type in (DISTANCE, DEPTH):
+        projection, losses[probe_type] = train(probe_type, words[TRAIN], words[DEV], rank)
+        found[probe_type] = predictions(probe_type, projection, words[TEST])
     scores = _scores(trees[TEST], found[DISTANCE], found[DEPTH]) | {"dev_loss": losses}
     return scores, found[DISTANCE]
 

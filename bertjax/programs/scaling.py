@@ -35,17 +35,17 @@ def run(
     """
     if output:
         check_output(output)
-    kinds: dict[str, list[Run]] = {}
+    groups: dict[str, list[Run]] = {}
     folders = sorted(map(Path, glob.glob(runs)))
     if not folders:
         raise InputError(f"--runs={runs}: no such folder")
     at = {Path(name).stem: _place(read_config_file(name)) for name in configs}
     for folder in folders:
-        kinds.setdefault(_kind(folder, by), []).append(read_run(folder))
-    found = {kind: described(each, at) for kind, each in kinds.items()}
-    two = lead(*kinds.values()) if len(kinds) == 2 else None
-    for kind, each in found.items():
-        _print(kind, each)
+        groups.setdefault(_group(folder, by), []).append(read_run(folder))
+    found = {group: described(each, at) for group, each in groups.items()}
+    two = lead(*groups.values()) if len(groups) == 2 else None
+    for group, each in found.items():
+        _print(group, each)
     if two:
         first, second = found
         print(
@@ -60,7 +60,7 @@ def run(
     return result
 
 
-def _kind(folder: Path, by: str) -> str:
+def _group(folder: Path, by: str) -> str:
     config = flat(read_config(folder))
     if by and by not in config:
         raise InputError(f"--by={by}: {folder} has no such key in its config")
@@ -73,8 +73,8 @@ def _place(config: Any) -> tuple[float, float]:
     return parameters(recipe, PAPER_VOCABULARY), float(recipe.tokens)
 
 
-def _print(kind: str, found: Mapping[str, Any]) -> None:
-    print(f"{kind}: {len(found['runs'])} runs")
+def _print(group: str, found: Mapping[str, Any]) -> None:
+    print(f"{group}: {len(found['runs'])} runs")
     rows: list[Sequence[str]] = [("parameters", "tokens", "FLOPs", "loss")]
     for each in found["runs"]:
         *used, loss = each.values()

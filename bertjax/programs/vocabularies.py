@@ -94,8 +94,8 @@ def make(
 
 def _open_vocabulary(path: str | os.PathLike, cased: bool | None) -> Tokenizer:
     """The vocabulary of --vocabulary: a file, a folder of ours, or a model of Hugging Face."""
-    kind, _, name = str(path).partition(":")
-    if kind != "hf":
+    prefix, _, name = str(path).partition(":")
+    if prefix != "hf":
         return Tokenizer.open(path, cased)
     given = read_tokenizer(model_folder(name))
     if cased not in (None, given.cased):

@@ -143,10 +143,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         else:
             self._answer(HTTPStatus.OK, "text/html", self._watched.text)
 
-    def _answer(self, status: HTTPStatus, kind: str, text: str) -> None:
+    def _answer(self, status: HTTPStatus, content_type: str, text: str) -> None:
         data = text.encode()
         self.send_response(status)
-        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Type", f"{content_type}; charset=utf-8")
         self.send_header("Content-Length", str(len(data)))
         self.send_header("Cache-Control", "no-store")
         self.end_headers()

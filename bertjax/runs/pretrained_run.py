@@ -132,7 +132,7 @@ class PretrainedRun:
         )
 
     def weights(self, head_type: str = "", part: str = "") -> Pretrained:
-        """Reads a part of the model by its name, or the part of an encoder of one of `kinds`.
+        """Reads a part of the model by its name, or the part of an encoder of one of `head_types`.
 
         With neither, or if no part is of that kind, it is the part that all programs open.
         """

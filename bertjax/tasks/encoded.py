@@ -46,8 +46,8 @@ class Encoded:
         starts = np.zeros(len(sequences) + 1, np.int64)
         starts[1:] = np.cumsum([len(ids) for ids, _ in sequences])
         first = next((i for ids, _ in sequences for i in ids), 0)
-        kind = np.dtype((np.int32, np.shape(first)))
-        ids = np.fromiter((i for ids, _ in sequences for i in ids), kind, starts[-1])
+        dtype = np.dtype((np.int32, np.shape(first)))
+        ids = np.fromiter((i for ids, _ in sequences for i in ids), dtype, starts[-1])
         types = np.fromiter((t for _, types in sequences for t in types), np.int8, starts[-1])
         return cls(ids, types, starts, labels, **fields)
 

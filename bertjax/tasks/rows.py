@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertjax.base.errors import InputError
-from bertjax.base.validation import converted, of_kind, optional, parsed, real
+from bertjax.base.validation import converted, converted_with_hint, optional, parsed, real
 from bertjax.data.corpus.json_lines import LONE_SURROGATE
 from bertjax.data.corpus.line_files import COMPRESSED
 from bertjax.data.corpus.parquet_files import open_parquet
@@ -133,8 +133,8 @@ class FileRow(NamedTuple):
         return tuple(value)
 
 
-def _is_list(value: Any, kind: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(each, kind) for each in value)
+def _is_list(value: Any, type_: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, type_) for each in value)
 
 
 def read_rows(folder: Path, *names: str) -> Iterator[FileRow]:
@@ -223,8 +223,8 @@ def _class_names(path: Path, about: bytes | None) -> dict[str, list[str]]:
     if about is None:
         return {}
     origin = f"{path}, 'huggingface' in its schema"
-    kind = optional(info=optional(features=dict[str, Any]))
-    features = (parsed(about, kind, origin, "write it again").get("info") or {}).get("features")
+    type_ = optional(info=optional(features=dict[str, Any]))
+    features = (parsed(about, type_, origin, "write it again").get("info") or {}).get("features")
     found = {}
     for column, feature in (features or {}).items():
         each = feature.get("feature", feature) if isinstance(feature, dict) else feature  # a list's
@@ -254,14 +254,14 @@ def looks_like_json(line: str) -> bool:
 
 
 def json_object(
-    line: str, where: str, form: str = "an object on each line", kind: Any = dict
+    line: str, where: str, form: str = "an object on each line", type_: Any = dict
 ) -> dict[str, Any]:
-    """Parses a JSON object of type `kind` from a line; `form` is its form, for the message."""
+    """Parses a JSON object of type `type_` from a line; `form` is its form, for the message."""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{where}: not JSON ({error}): write {form}") from error
-    of_kind(value, kind, where, f"write {form}")
+    converted_with_hint(value, type_, where, f"write {form}")
     if "\\u" in line:
         check_characters(json.dumps(value, ensure_ascii=False), where)
     return value

@@ -10,7 +10,7 @@ import numpy as np
 from bertjax.base.errors import InputError
 from bertjax.base.files import write_json
 from bertjax.base.limits import Count, Few, Free, require
-from bertjax.base.validation import of_kind, record
+from bertjax.base.validation import converted_with_hint, record
 from bertjax.data.corpus import tfds
 from bertjax.tasks import official_files
 from bertjax.tasks.question_answering import (
@@ -259,17 +259,21 @@ _Records = Iterator[tuple[str, str, Mapping[str, Any]]]
 
 def _json_records(folder: Path, name: str) -> _Records:
     path, value = official_files.json_value(folder, name)
-    for article in of_kind(value, record(data=list[_ARTICLE]), path, _HINT)["data"]:
+    for article in converted_with_hint(value, record(data=list[_ARTICLE]), path, _HINT)["data"]:
         for paragraph in article["paragraphs"]:
             for each in paragraph["qas"]:
                 where = f"{path} question {each.get('id')!s:.80}"
-                yield where, paragraph["context"], of_kind(each, _QUESTION, where, _HINT)
+                yield (
+                    where,
+                    paragraph["context"],
+                    converted_with_hint(each, _QUESTION, where, _HINT),
+                )
 
 
 def _tfds_records(name: str, split: str) -> _Records:
     for number, example in enumerate(tfds.open_split(name, split)):
         place = f"tfds:{name} {split} example {number}"
-        fields = of_kind(_plain(example), _EXAMPLE, place, _HINT)
+        fields = converted_with_hint(_plain(example), _EXAMPLE, place, _HINT)
         answers = zip(*(fields["answers"][key] for key in ("text", "answer_start")), strict=True)
         fields["answers"] = [{"text": text, "answer_start": start} for text, start in answers]
         yield f"{place} (id {fields['id']})", fields["context"], fields

@@ -18,7 +18,7 @@ import numpy as np
 from bertjax.base.errors import InputError
 from bertjax.base.limits import Count, Free
 from bertjax.base.progress import tracked
-from bertjax.base.validation import of_kind, record
+from bertjax.base.validation import converted_with_hint, record
 from bertjax.tasks import official_files, squad
 from bertjax.tasks.question_answering import Answer, Question, QuestionAnswering, Spans
 from bertjax.tasks.rows import check_characters
@@ -187,10 +187,10 @@ def _require_files(folder: Path) -> None:
         )
 
 
-def _records(path: Path, value: Any, kind: Any) -> dict[str, Mapping[str, Any]]:
-    """The place of each question of a file -> its fields, which are checked to be of `kind`."""
+def _records(path: Path, value: Any, type_: Any) -> dict[str, Mapping[str, Any]]:
+    """The place of each question of a file -> its fields, which are checked to be of `type_`."""
     hint = "is this the official file?"
-    questions = of_kind(value, record(Data=list[kind]), path, hint)["Data"]
+    questions = converted_with_hint(value, record(Data=list[type_]), path, hint)["Data"]
     records: dict[str, Mapping[str, Any]] = {}
     for number, question in enumerate(tracked(questions, "questions", " questions")):
         where = f"{path} question {question['QuestionId']}"

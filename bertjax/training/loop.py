@@ -321,9 +321,9 @@ class Trainer:
     @contextlib.contextmanager
     def _compiling(self, phase: Phase, session: "_Session", clock: "_Clock") -> Iterator[None]:
         """Keeps the block out of all rates; prints its time if it is the first of a phase."""
-        kind = id(self.experiment_of(phase.model, phase.objective)), phase.name
-        progress = session.progress if kind not in self._announced else None
-        self._announced.add(kind)
+        key = id(self.experiment_of(phase.model, phase.objective)), phase.name
+        progress = session.progress if key not in self._announced else None
+        self._announced.add(key)
         begin = time.perf_counter()
         if progress:
             progress.say(f"{phase.name}: {BEGINS}")

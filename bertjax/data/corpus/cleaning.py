@@ -103,8 +103,8 @@ def _finished(folder: Path, cleaned: Plan, fingerprint: str) -> dict[str, Any] |
     path = folder / _REPORT_FILE
     if not path.exists() or not all(Path(shard.verdicts).exists() for shard in cleaned.shards):
         return None
-    kind = record(fingerprint=str, report=dict)
-    found = read_json(path, kind, hint="remove it: the same command makes it again")
+    type_ = record(fingerprint=str, report=dict)
+    found = read_json(path, type_, hint="remove it: the same command makes it again")
     return found["report"] if found["fingerprint"] == fingerprint else None
 
 

@@ -69,19 +69,19 @@ def open_source(spec: str, installed_docs: Path) -> Source:
     _, spec = split_language(spec)
     if spec == INSTALLED_DOCS:
         return _Text(glob.escape(str(installed_docs)))
-    kind, colon, rest = spec.partition(":")
-    if colon and rest and kind in ("text", "lines"):
-        return (_Text if kind == "text" else _Lines)(rest)
-    if colon and rest and kind == PARALLEL:
+    format_, colon, rest = spec.partition(":")
+    if colon and rest and format_ in ("text", "lines"):
+        return (_Text if format_ == "text" else _Lines)(rest)
+    if colon and rest and format_ == PARALLEL:
         return open_parallel(rest)
-    kinds: dict[str, Callable[[str, str], Source]]
-    kinds = {"jsonl": JsonLines, "parquet": _Parquet, "tfds": _Tfds}
-    if kind not in kinds:
+    readers: dict[str, Callable[[str, str], Source]]
+    readers = {"jsonl": JsonLines, "parquet": _Parquet, "tfds": _Tfds}
+    if format_ not in readers:
         raise InputError(f"--source={spec}: not one of {KINDS}.")
     place, _, field = rest.rpartition("#")
     if not place or not field:
-        raise InputError(f"--source={spec}: write {kind}:...#NAME, where NAME holds the text.")
-    return kinds[kind](place, field)
+        raise InputError(f"--source={spec}: write {format_}:...#NAME, where NAME holds the text.")
+    return readers[format_](place, field)
 
 
 class _Text(LineFiles):
@@ -160,9 +160,9 @@ class _Parquet(Source):
                 if self._column not in schema.names:
                     names = ", ".join(schema.names)
                     raise InputError(f"{path}: no column {self._column!r}; it has {names}.")
-                kind = schema.field(self._column).type
-                if not is_text(kind):
-                    raise InputError(f"{path}: column {self._column!r} is {kind}, not text.")
+                dtype = schema.field(self._column).type
+                if not is_text(dtype):
+                    raise InputError(f"{path}: column {self._column!r} is {dtype}, not text.")
                 index = schema.names.index(self._column)
                 sizes = [
                     metadata.row_group(group).column(index).total_uncompressed_size

@@ -192,9 +192,9 @@ def _swatch(place: int) -> Html:
     return element("svg", line, viewBox="0 0 26 12", class_="swatch", aria_hidden="true")
 
 
-def _style(kind: str, place: int) -> dict[str, Any]:
-    dashes = _DASHES[place // _COLORS % len(_DASHES)] if kind == "curve" else None
-    return dict(class_=f"{kind} c{place % _COLORS}", stroke_dasharray=dashes)
+def _style(mark: str, place: int) -> dict[str, Any]:
+    dashes = _DASHES[place // _COLORS % len(_DASHES)] if mark == "curve" else None
+    return dict(class_=f"{mark} c{place % _COLORS}", stroke_dasharray=dashes)
 
 
 def _drawn(curve: Curve, place: int, view: tuple[float, float, float, float]) -> list[Html]:
@@ -208,8 +208,8 @@ def _drawn(curve: Curve, place: int, view: tuple[float, float, float, float]) ->
             pieces.append([])
     line = "".join(f"M{'L'.join(piece)}" for piece in pieces if len(piece) > 1)
     dots = "".join(f"M{piece[0]}h.01" for piece in pieces if len(piece) == 1)
-    kinds = (("curve", line), ("dots", dots))
-    return [element("path", d=path, **_style(kind, place)) for kind, path in kinds if path]
+    marks = (("curve", line), ("dots", dots))
+    return [element("path", d=path, **_style(mark, place)) for mark, path in marks if path]
 
 
 def _place(

@@ -83,7 +83,7 @@ class _Run:
     def __init__(self, folder: Path, name: str):
         self.folder, self.name = folder, name
         self._config = read_config(folder)
-        trials = results.of_each(folder, "trials").items()
+        trials = results.paths_in_folders(folder, "trials").items()
         self.lines = [
             Lines(name, read_metrics(path))
             for name, path in trials

@@ -61,8 +61,8 @@ def is_remembered(stage: Stage, study: Path) -> bool:
 
 def changes(stage: Stage, given: Given) -> Iterator[str]:
     """Describes each change in what a finished stage was made from, or in what it has written."""
-    kind = record(config=dict, hashes=dict[str, str], left=dict[str, str])
-    known = read_json(_path(stage, given.folder), kind, hint="remove it")
+    type_ = record(config=dict, hashes=dict[str, str], left=dict[str, str])
+    known = read_json(_path(stage, given.folder), type_, hint="remove it")
     now, left = made_from(stage, given), _left(stage, given)
     # What a config leaves to the run stays as the run has chosen it.
     chosen = (key for key, value in flat(now["config"]).items() if value == AUTO)

@@ -155,9 +155,9 @@ class Study:
 
     def __post_init__(self):
         _check_texts("the study", self, "title", "source", "axis")
-        for field, kind in {"rows": Row, "columns": Column}.items():
+        for field, type_ in {"rows": Row, "columns": Column}.items():
             value = getattr(self, field)
-            _must(_all_are(value, kind), field, value, f"a tuple of {kind.__name__}s")
+            _must(_all_are(value, type_), field, value, f"a tuple of {type_.__name__}s")
             object.__setattr__(self, field, tuple(value))
         self._check_names()
         for column in self.columns:
@@ -253,8 +253,8 @@ def _must(fits: bool, what: str, value: Any, be: str) -> None:
         raise InputError(f"{what}={value!r:.80}: must be {be}")
 
 
-def _all_are(values: Any, kind: type) -> bool:
-    return isinstance(values, list | tuple) and all(isinstance(each, kind) for each in values)
+def _all_are(values: Any, type_: type) -> bool:
+    return isinstance(values, list | tuple) and all(isinstance(each, type_) for each in values)
 
 
 def _is_number(value: Any) -> bool:

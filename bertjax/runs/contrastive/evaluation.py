@@ -182,15 +182,15 @@ class _Decisions(Evaluation):
 
 def read_evaluation(spec: str, columns: Columns) -> Evaluation:
     """Reads held-out data of one of the forms at the top of this file."""
-    kind, _, source = spec.partition(":")
-    if kind not in KINDS or not source:
+    form, _, source = spec.partition(":")
+    if form not in KINDS or not source:
         raise InputError(
             f"{spec}: must be pairs:DIR, likeness:FILE or retrieval:DIR, such as "
             "likeness:sts_dev.tsv"
         )
-    if kind == LIKENESS:
+    if form == LIKENESS:
         return _Likeness(spec, read_pairs(source))
-    if kind == RETRIEVAL:
+    if form == RETRIEVAL:
         return _Retrieval(spec, read_retrieval(source))
     examples = read_dev(source, columns)
     if not examples:
