@@ -299,43 +299,43 @@ def _line(text: Any) -> str:
         return json.dumps(dict(text))
 
 
-def _options(**given: Any) -> Options:
+def _options(**options: Any) -> Options:
     """The options of `vectors`."""
     known = [field.name for field in dataclasses.fields(Options)]
-    if unknown := sorted(given.keys() - set(known)):
+    if unknown := sorted(options.keys() - set(known)):
         raise InputError(f"{unknown[0]}: no such option: there are {', '.join(known)}")
-    return converted(given, Options)
+    return converted(options, Options)
 
 
-def _check_params(place: str, given: Any, own: Any) -> None:
-    """Raises InputError unless `given` has arrays of the same shapes as `own` at its places."""
+def _check_params(place: str, params: Any, own: Any) -> None:
+    """Raises InputError unless `params` has arrays of the same shapes as `own` at its places."""
     if isinstance(own, Mapping):
-        _check_names(place, given, own)
+        _check_names(place, params, own)
         for name, each in own.items():
-            _check_params(f"{place}[{name!r}]", given[name], each)
-    elif getattr(given, "shape", None) != own.shape:
-        raise InputError(f"{place}={given!r:.80}: must be an array of the shape {own.shape}")
+            _check_params(f"{place}[{name!r}]", params[name], each)
+    elif getattr(params, "shape", None) != own.shape:
+        raise InputError(f"{place}={params!r:.80}: must be an array of the shape {own.shape}")
 
 
-def _check_names(what: str, given: Any, wanted: Iterable[str]) -> None:
-    """Raises InputError unless `given` has all these names."""
-    if not isinstance(given, Mapping):
-        raise InputError(f"{what}={given!r:.80}: must be a dict of {', '.join(wanted)}")
-    if missing := [name for name in wanted if name not in given]:
+def _check_names(what: str, values: Any, wanted: Iterable[str]) -> None:
+    """Raises InputError unless `values` has all these names."""
+    if not isinstance(values, Mapping):
+        raise InputError(f"{what}={values!r:.80}: must be a dict of {', '.join(wanted)}")
+    if missing := [name for name in wanted if name not in values]:
         raise InputError(f"{what}: no {' and no '.join(missing)} in it")
 
 
-def _check_inputs(given: Any, wanted: Mapping[str, jax.ShapeDtypeStruct], longest: int) -> None:
+def _check_inputs(inputs: Any, wanted: Mapping[str, jax.ShapeDtypeStruct], longest: int) -> None:
     """Raises InputError for arrays that a model does not take; only their shapes are looked at."""
-    _check_names("inputs", given, wanted)
+    _check_names("inputs", inputs, wanted)
     for name, each in wanted.items():
-        dtype, shape = getattr(given[name], "dtype", object), getattr(given[name], "shape", ())
+        dtype, shape = getattr(inputs[name], "dtype", object), getattr(inputs[name], "shape", ())
         if not jnp.issubdtype(dtype, jnp.integer) or len(shape) != each.ndim:
             raise InputError(
                 f"inputs[{name!r}]: must be an array of whole numbers with {each.ndim} dimensions, "
                 "as `encode` makes it"
             )
-    shapes = {name: given[name].shape for name in wanted}
+    shapes = {name: inputs[name].shape for name in wanted}
     texts = shapes["input_mask"]
     if differ := [name for name, shape in shapes.items() if shape[: len(texts)] != texts]:
         raise InputError(f"inputs: {differ[0]} is {shapes[differ[0]]}, and input_mask {texts}")

@@ -160,8 +160,8 @@ class Program:
         """The bytes of HBM that an instruction, or a fusion inside it, reads of an operand."""
         whole = self._hbm(instruction.operands[place])
         inside = self._inside(instruction)
-        given = ("parameter", (str(place),))
-        names = [inner.name for inner in inside if (inner.opcode, inner.operands) == given]
+        parameter = ("parameter", (str(place),))
+        names = [inner.name for inner in inside if (inner.opcode, inner.operands) == parameter]
         parts = [
             self._part_read(user, at)
             for user in inside

@@ -76,11 +76,11 @@ class ConfigRows(NamedTuple):
         """The fields of the spec that a config.json decides; ValueError for another model."""
         self._check_there()
         check_wanted(config, self.wanted)
-        given = {**self.absent, **config}
+        values = {**self.absent, **config}
         fields: dict[str, Any] = {}
         for key, name, *operation in self.rows:
-            if key in given:
-                value = operation[0].read(key, given) if operation else given[key]
+            if key in values:
+                value = operation[0].read(key, values) if operation else values[key]
                 fields |= {} if value is None else {name: value}
         return fields
 

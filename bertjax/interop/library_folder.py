@@ -153,16 +153,16 @@ def _read_pieces_and_merges(named: NamedTokens, kind: str) -> Tokenizer:
     if kind == MOSES_BPE:  # XLM's program wrote how often each was seen
         merges = [" ".join(line.split()[:2]) for line in merges]
     roles, model = named.by_role(), {"type": "BPE", "vocab": pieces, "merges": merges}
-    given = {role: content_of(token) for role, token in roles.items()}
+    named_roles = {role: content_of(token) for role, token in roles.items()}
     if kind in OF_WORDS:
-        names = (GPT if kind == WORD_BPE else XLM) | given
+        names = (GPT if kind == WORD_BPE else XLM) | named_roles
         model |= {"unk_token": names["unk"], "end_of_word_suffix": WORD_END}
         steps = {"normalizer": NORMALIZER, "pre_tokenizer": PRE_TOKENIZER}
         if kind == MOSES_BPE:
             folds = named.config.get(FOLDS, True)
             steps = {"normalizer": FOLDED if folds else None, "pre_tokenizer": SPLIT_AT_SPACES}
     else:
-        names = names_by_role(set(pieces), given)
+        names = names_by_role(set(pieces), named_roles)
         prefix = {_PREFIX: bool(named.config.get(_PREFIX))}
         split = {"type": "ByteLevel", **prefix, "trim_offsets": True, "use_regex": True}
         steps = {"pre_tokenizer": split}

@@ -142,8 +142,8 @@ def read_peft(folder: Path, origin: str, open_base: Callable[[str], Pretrained])
     """
     config = read_optional(folder / ADAPTER_CONFIG, _FIELDS) or {}
     with about(f"{origin}: {ADAPTER_CONFIG}"):
-        given = {key: value for key, value in config.items() if value}
-        check_wanted(given, {"peft_type": "LORA", "bias": "none", "use_dora": False})
+        settings = {key: value for key, value in config.items() if value}
+        check_wanted(settings, {"peft_type": "LORA", "bias": "none", "use_dora": False})
     name = config.get("base_model_name_or_path")
     if not name:
         raise InputError(f"{origin}: {ADAPTER_CONFIG} names no base_model_name_or_path: write it")

@@ -112,8 +112,8 @@ def read_kept(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     _, settings = _described_modules(folder)
     # Where the activation is: of version 6, of 4 and 5, and of those before.
     places = settings, config.get("sentence_transformers") or {}
-    given = [place[ACTIVATION] for place in places if place.get(ACTIVATION)]
-    activation = (*given, config.get("sbert_ce_default_activation_function"))[0]
+    activations = [place[ACTIVATION] for place in places if place.get(ACTIVATION)]
+    activation = (*activations, config.get("sbert_ce_default_activation_function"))[0]
     return {ACTIVATION: activation} | {
         name: settings[name] for name in PROMPTS if settings.get(name) is not None
     }
@@ -239,8 +239,8 @@ def _check_pylate(settings: Mapping[str, Any]) -> None:
 def _check_settings(settings: Mapping[str, Any], wanted: Mapping[str, Any], which: str) -> None:
     """Refuses settings that have values, and not the wanted ones."""
     for name, value in wanted.items():
-        if (given := settings.get(name) or value) != value:
-            raise _NotComputed(f"{name}={given!r} {which}")
+        if (setting := settings.get(name) or value) != value:
+            raise _NotComputed(f"{name}={setting!r} {which}")
 
 
 def _similarity(settings: Mapping[str, Any], kind: str) -> str:

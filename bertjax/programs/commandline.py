@@ -204,23 +204,23 @@ def _wrong_flag(error: flags.Error) -> str:
     unknown = error.flagname if isinstance(error, flags.UnrecognizedFlagError) else ""
     if unknown.startswith("config.") and "config" in flags.FLAGS:
         return f"--{unknown}: no --config is given, whose value that would be: give it"
-    given = re.match(r"flag --(config\.[^=]+)=", str(error))
-    if not given or given[1] not in flags.FLAGS:
+    match = re.match(r"flag --(config\.[^=]+)=", str(error))
+    if not match or match[1] not in flags.FLAGS:
         return str(error)
-    value = str(error)[given.end() :].removesuffix(f": {error.__context__}")
-    flag = flags.FLAGS[given[1]]
+    value = str(error)[match.end() :].removesuffix(f": {error.__context__}")
+    flag = flags.FLAGS[match[1]]
     words = {bool: "True or False", int: "a whole number", float: "a number"}
     if word := words.get(type(flag.default)):
-        return f"--{given[1]}={value}: must be {word}, such as {flag.default}"
-    return f"--{given[1]}={value}: {error.__context__}"
+        return f"--{match[1]}={value}: must be {word}, such as {flag.default}"
+    return f"--{match[1]}={value}: {error.__context__}"
 
 
 def _refuse_sums(argv: Sequence[str]) -> None:
     """Raises InputError if a tuple of the config is given twice: the values would be joined."""
-    given = collections.Counter(
+    flag_counts = collections.Counter(
         each.partition("=")[0].lstrip("-") for each in argv if each[:1] == "-"
     )
-    for name, times in given.items():
+    for name, times in flag_counts.items():
         repeated = times > 1 and name.startswith("config.") and name in flags.FLAGS
         if repeated and isinstance(flags.FLAGS[name], flags.MultiFlag):
             raise InputError(

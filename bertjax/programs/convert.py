@@ -142,8 +142,8 @@ def _prove(
     trained: tuple[nn.Module, Params] | None, pretrained: Pretrained, again: Pretrained
 ) -> tuple[dict[str, float], dict[str, np.ndarray]]:
     """Compares an exported model, read `again`, with the original, and returns its outputs, too."""
-    given = {part: pretrained.params[part] for part in again.params}
-    if not jax.tree.all(jax.tree.map(np.array_equal, again.params, given)):
+    params = {part: pretrained.params[part] for part in again.params}
+    if not jax.tree.all(jax.tree.map(np.array_equal, again.params, params)):
         raise RuntimeError(f"{again.origin}: the weights written do not read back bit for bit")
     return _difference(trained, pretrained, again)
 

@@ -128,7 +128,7 @@ def run(
     specs = [spec for spec, _ in weighted]
     filters = open_cleaning(language_filter, deduplicate, decontaminate, specs)
     # The given one is opened now, because it may lie in an unfinished corpus that is removed below.
-    given, request = vocabularies.requested(
+    corpus_tokenizer, request = vocabularies.requested(
         learn_vocabulary=learn_vocabulary,
         vocabulary=vocabulary,
         domain_words=domain_words,
@@ -190,7 +190,7 @@ def run(
         stage = time.monotonic()
         new_vocabulary = not (output / DESCRIPTION_FILE).exists()
         if new_vocabulary:
-            given = vocabularies.make(plan, output, given, request)
+            corpus_tokenizer = vocabularies.make(plan, output, corpus_tokenizer, request)
         seconds["vocabulary"] = time.monotonic() - stage
 
         stage = time.monotonic()
@@ -201,7 +201,7 @@ def run(
         seconds["store"] = time.monotonic() - stage
         read_manifest(output, verify=verify)
         if new_vocabulary or new_store:
-            vocabularies.remember_usual(output, given)
+            vocabularies.remember_usual(output, corpus_tokenizer)
 
         report_file = output / _REPORT_FILE
         if new_vocabulary or new_store or not report_file.exists():

@@ -62,8 +62,8 @@ def branch_config(recipe: Recipe, workdir: str) -> dict[str, Any]:
 
 def _with_sizes_of(other: Mapping[str, Any], config_dict: Mapping[str, Any]) -> dict[str, Any]:
     """A config with the model of another, if both began with weights, whose sizes it has."""
-    given = config_dict.get("init_from")
-    same = given and given == other.get("init_from")
+    init_from = config_dict.get("init_from")
+    same = init_from and init_from == other.get("init_from")
     return {**config_dict, "model": other["model"]} if same else {**config_dict}
 
 

@@ -191,18 +191,18 @@ def _chosen(choice: OneOf, value: Any, place: str) -> Any:
 
 def _section(type_: Any, value: Any, place: str, default: Any, hint: str = "") -> Any:
     fields = {field.name: field for field in dataclasses.fields(type_)}
-    given, found = converted(value, dict, place), {}
-    for key in given:
+    values, found = converted(value, dict, place), {}
+    for key in values:
         if key not in fields:
             raise InputError(f"{place}.{key}: unknown key: {_known(key, type_)}{hint}")
-    for key, each in given.items():
+    for key, each in values.items():
         own = fields[key].default  # of a section with other defaults than its class
         own = own if dataclasses.is_dataclass(own) else None
         found[key] = read(fields[key].type, each, f"{place}.{key}", own)
     for name, field in fields.items():
         if not default and name not in found and field.default is field.default_factory:
             problem = f"object missing required field `{name}`"
-            raise InputError(f"{place}={shown(given)}: {problem}")
+            raise InputError(f"{place}={shown(values)}: {problem}")
     with _about(place):
         return dataclasses.replace(default, **found) if default else type_(**found)
 

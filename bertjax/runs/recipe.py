@@ -280,10 +280,12 @@ class Recipe(TrainingRecipe):
         size = converted(fields.pop("size", ""), str, "config.model.size")
         check_choice("config.model.encoder", name, ENCODERS)
         family = ENCODERS[name]
-        given = dict(vocab_size=vocab_size, causal=self.objective.causal, pad_token_id=pad_id)
+        settings = dict(vocab_size=vocab_size, causal=self.objective.causal, pad_token_id=pad_id)
         known = [field.name for field in dataclasses.fields(family.spec)]
-        given = {key: value for key, value in given.items() if key in known and value is not None}
-        fields = given | fields
+        settings = {
+            key: value for key, value in settings.items() if key in known and value is not None
+        }
+        fields = settings | fields
         if size:
             with about_config("model"):
                 named = family.spec.named(size)

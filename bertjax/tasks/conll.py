@@ -149,8 +149,8 @@ class Conll(Task):
             raise InputError(f"{path}: no sentence in it")
 
     def _names(self, split: str) -> tuple[str, ...]:
-        given = getattr(self, split)
-        return (given,) if given else _OFFICIAL[split]
+        names = getattr(self, split)
+        return (names,) if names else _OFFICIAL[split]
 
     @cached_property
     def _training_width(self) -> int:

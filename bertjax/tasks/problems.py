@@ -373,9 +373,9 @@ class _Questions(Problem):
     def _answers(self, row: FileRow, context: str, split: str) -> Iterator[Answer]:
         columns = self._columns
         texts = _listed(row.value(columns.answer))
-        given = _listed(row.value(columns.answer_start)) if columns.answer_start else []
-        starts = [start for start in map(whole, given) if start is not None]
-        row.require(len(starts) == len(given), columns.answer_start, "not a whole number")
+        listed_starts = _listed(row.value(columns.answer_start)) if columns.answer_start else []
+        starts = [start for start in map(whole, listed_starts) if start is not None]
+        row.require(len(starts) == len(listed_starts), columns.answer_start, "not a whole number")
         if starts and len(starts) != len(texts):
             raise InputError(
                 f"{row.where}: {len(texts)} answers in {columns.answer!r}, but {len(starts)} "

@@ -169,11 +169,11 @@ def _csv(path: Path) -> _Fields:
     assert first is not None  # an empty text matches, too
     header = _QUOTED.sub("", first[0])
     delimiter = next((each for each in _DELIMITERS if each in header), ",")
-    given = _SEPARATOR.match(text)
-    delimiter = given[1] if given else delimiter
+    separator = _SEPARATOR.match(text)
+    delimiter = separator[1] if separator else delimiter
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
-        if given:
+        if separator:
             next(reader)
         yield from _named(path, ((reader.line_num, values) for values in reader))
     except csv.Error as error:

@@ -125,8 +125,8 @@ class Table(Columns, Task):
         return examples
 
     def _examples(self, split: str) -> list[Any]:
-        given = getattr(self, split)
-        names = (given,) if given else _names(split)
+        file_names = getattr(self, split)
+        names = (file_names,) if file_names else _names(split)
         path = official_files.find(Path(self.data), *names)
         rows = read_rows(path.parent, path.name)
         return official_files.some((self._problem.example(row, split) for row in rows), path)

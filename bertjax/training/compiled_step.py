@@ -75,8 +75,8 @@ class CompiledStep:
             seed: jax.Array,
         ) -> tuple[Params, Sums]:
             key = jax.random.fold_in(step_key(seed, step), number)
-            given = moves.gather(params), frozen, part, counts, key
-            return gradient(*given, model=model, objective=objective, moves=moves)[:2]
+            arguments = moves.gather(params), frozen, part, counts, key
+            return gradient(*arguments, model=model, objective=objective, moves=moves)[:2]
 
         def add(total: tuple[Params, Sums], *of_part: Any) -> tuple[Params, Sums]:
             return jax.tree.map(jnp.add, total, share(*of_part))

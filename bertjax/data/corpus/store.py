@@ -181,8 +181,11 @@ class TokenStore:
         sources = _nonempty_sources(stores, weights, manifests, split)
         if alpha != 1.0:
             _check_alpha(names, weights, manifests, alpha)
-            given = [split_language(s.name)[0] for s in sources], [s.tokens for s in sources]
-            by_language = language_shares(*given, alpha)
+            languages_and_tokens = (
+                [split_language(s.name)[0] for s in sources],
+                [s.tokens for s in sources],
+            )
+            by_language = language_shares(*languages_and_tokens, alpha)
             sources = [s._replace(share=x) for s, x in zip(sources, by_language, strict=True)]
         if not sources:
             hint = "--held_out=0.05" if split == HELDOUT else "more text or a smaller --held_out"

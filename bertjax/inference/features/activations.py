@@ -70,11 +70,13 @@ def chosen_layers(choice: LayerChoice, depth: int) -> tuple[int, ...]:
     return tuple(layer % (depth + 1) for layer in choice.layers) or tuple(range(1, depth + 1))
 
 
-def all_layers(given: Pretrained, max_length: int, compute_dtype: str = "float32") -> Extractor:
+def all_layers(
+    pretrained: Pretrained, max_length: int, compute_dtype: str = "float32"
+) -> Extractor:
     """The extractor that `compute` needs, with the outputs of all layers."""
-    layers = tuple(range(given.spec.num_hidden_layers + 1))
+    layers = tuple(range(pretrained.spec.num_hidden_layers + 1))
     options = Options(FIRST_PIECES, layers, max_length=max_length, compute_dtype=compute_dtype)
-    return Extractor(given, options)
+    return Extractor(pretrained, options)
 
 
 def compute(folder: Path, name: str, encoded: EncodedWords, extractor: Extractor) -> np.ndarray:

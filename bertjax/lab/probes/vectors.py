@@ -68,17 +68,19 @@ def _text(tree: Tree) -> str:
     return " ".join("".join(word.split()) for word in tree.words)
 
 
-def with_random_layers(given: Pretrained, seed: int) -> Pretrained:
+def with_random_layers(pretrained: Pretrained, seed: int) -> Pretrained:
     """The model with random weights in all layers, and its own embeddings."""
-    inputs = text_inputs(given.spec, B=1, S=8)
-    init = jax.jit(Model.of(given.model(head_types.ENCODER), inputs).init)
+    inputs = text_inputs(pretrained.spec, B=1, S=8)
+    init = jax.jit(Model.of(pretrained.model(head_types.ENCODER), inputs).init)
     initial = init(jax.random.key(seed))
     params = jax.device_get(nn.meta.unbox(initial))
-    encoder = given.spec.encoder
+    encoder = pretrained.spec.encoder
     own = {
-        name: part for name, part in given.params[encoder].items() if name.startswith("embeddings")
+        name: part
+        for name, part in pretrained.params[encoder].items()
+        if name.startswith("embeddings")
     }
-    return dataclasses.replace(given, params={encoder: params[encoder] | own})
+    return dataclasses.replace(pretrained, params={encoder: params[encoder] | own})
 
 
 def decayed(trees: Sequence[Tree], vectors: np.ndarray) -> np.ndarray:

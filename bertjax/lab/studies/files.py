@@ -17,7 +17,7 @@ from bertjax.lab.studies.study import Stage, Study, folder_of
 
 
 @dataclasses.dataclass(frozen=True)
-class Given:
+class StudyFiles:
     """What all stages of a study are given, and STUDY, its folder.
 
     Files of configs are looked for in the current folder, and then in all folders above the study's

@@ -179,5 +179,5 @@ def _by_rows(
         key, value = (jnp.repeat(x, readers, axis=2) for x in (key, value))
     each = PartitionSpec(rows, None, heads)
     by_device = partial(jax.shard_map, out_specs=each, check_vma=False)
-    given = each, each, each, PartitionSpec(rows)
-    return by_device(attend, in_specs=given)(query, key, value, mask)
+    in_specs = each, each, each, PartitionSpec(rows)
+    return by_device(attend, in_specs=in_specs)(query, key, value, mask)

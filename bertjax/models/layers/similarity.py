@@ -102,8 +102,8 @@ def _maxsim_every(query: Vectors, passage: Vectors) -> jax.Array:
     of_query, of_passage = _masks(query, passage)
 
     @jax.checkpoint
-    def with_one(given: tuple[jax.Array, jax.Array]) -> jax.Array:
-        values, mask = given
+    def with_one(text: tuple[jax.Array, jax.Array]) -> jax.Array:
+        values, mask = text
         return _most_alike(_product("bsd,td->bst", query.values, values), of_query, mask)
 
     return jax.lax.map(with_one, (passage.values, of_passage), batch_size=_AT_ONCE).T

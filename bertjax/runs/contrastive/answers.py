@@ -13,7 +13,7 @@ from bertjax.runs.fine_tuning.answers import with_further
 _LEAST = 1e-6  # smaller weights of sparse vectors are left out
 
 
-class Given(NamedTuple):
+class InputRow(NamedTuple):
     """A text, "" for an empty line, and what else its line has."""
 
     text: str
@@ -21,16 +21,16 @@ class Given(NamedTuple):
 
 
 def answers_of(
-    opened: Opened, texts: list[str], among: dict[int, Given], nearest: int
+    opened: Opened, texts: list[str], among: dict[int, InputRow], nearest: int
 ) -> Iterator[dict[str, Any]]:
     """Yields the answer for each text; `among` has the documents by their lines."""
     assert opened.embedding is not None
-    given = opened.pretrained
+    pretrained = opened.pretrained
     vectorizer = Vectorizer(
         opened.model,
         opened.embedding,
-        given.tokenizer,
-        given.spec.max_position_embeddings,
+        pretrained.tokenizer,
+        pretrained.spec.max_position_embeddings,
         opened.placement,
         None,
     )
@@ -41,7 +41,7 @@ def answers_of(
     lines = list(among)
     documents = vectorizer.vectors(
         opened.params,
-        [given.text for given in among.values()],
+        [row.text for row in among.values()],
         query=False,
         what="vectors of documents",
     )

@@ -48,7 +48,7 @@ class StateEvaluator:
         self._comparer = comparer_of(
             recipe.embedding,
             experiment.model,
-            job.given.tokenizer,
+            job.pretrained.tokenizer,
             recipe.length or job.spec.max_position_embeddings,
             experiment.placement,
             recipe.batch_tokens,

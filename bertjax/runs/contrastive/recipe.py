@@ -207,13 +207,13 @@ class SimilarityRecipe(TrainingRecipe):
             return (self.length or longest,) * 2
         return self.embedding.length(True, longest), self.embedding.length(False, longest)
 
-    def spec(self, given: EncoderSpec, origin: str) -> EncoderSpec:
+    def spec(self, encoder_spec: EncoderSpec, origin: str) -> EncoderSpec:
         """The spec of the pretrained weights from `origin`, with the switches of config.model.
 
         Raises InputError also for a length over the encoder's positions, or a dimension over its
         width.
         """
-        longest = given.max_position_embeddings
+        longest = encoder_spec.max_position_embeddings
         lengths = {"length": self.length}
         if self.embedding:
             lengths = {n: getattr(self.embedding, n) for n in ("query_length", "passage_length")}
@@ -221,9 +221,9 @@ class SimilarityRecipe(TrainingRecipe):
             if length:
                 why = f", the longest sequence of {origin}; or 0 for that"
                 check_range(f"config.task.{name}", length, _SHORTEST, longest, why)
-        if self.dimensions and (most := max(self.dimensions)) > given.hidden_size:
-            why = f"{most} is over {given.hidden_size}, the width of the vectors of {origin}"
+        if self.dimensions and (most := max(self.dimensions)) > encoder_spec.hidden_size:
+            why = f"{most} is over {encoder_spec.hidden_size}, the width of the vectors of {origin}"
             raise self.wrong("dimensions", why)
-        spec = read(type(given), self.model, "config.model", given)
+        spec = read(type(encoder_spec), self.model, "config.model", encoder_spec)
         check_tensors(self.optimizer.name, spec)
         return spec

@@ -220,8 +220,8 @@ class Search:
         scores = self._score(predictions)
         for name, task in self._tasks.items():
             settings = self._of(scores, name)["settings"]
-            given = self._dev_examples(name), predictions[name], settings
-            write_resampled(self._folder_of(trial, name), task, *given)
+            arguments = self._dev_examples(name), predictions[name], settings
+            write_resampled(self._folder_of(trial, name), task, *arguments)
         return scores
 
     def _dev_outputs(self, params: Params) -> SplitOutputs:

@@ -117,12 +117,12 @@ def task_family_of(pretrained: Pretrained) -> tuple[Family, int]:
     if "classes" in own:
         fields["classes"] = pretrained.classes
     longest = pretrained.spec.max_position_embeddings
-    given = task.get("max_length")
-    max_length = longest if given is None else given
+    saved_length = task.get("max_length")
+    max_length = longest if saved_length is None else saved_length
     specials = pretrained.tokenizer.template.specials(pair=True)
     name, why = f"{pretrained.origin}: max_length", ", the positions it has"
     check_range(name, max_length, specials, longest, why)
-    if family is QuestionAnswering and given is None:
+    if family is QuestionAnswering and saved_length is None:
         # Not a model of bertjax: windows as in `run_squad.py`, or less if it has fewer positions.
         max_length = min(max_length, _QUESTIONS_LENGTH)
         query = min(QuestionAnswering.max_query_length, (max_length - specials) // 3)

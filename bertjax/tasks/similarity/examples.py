@@ -159,8 +159,8 @@ def _example(row: FileRow, columns: Columns, problem_of: Problem = lambda scores
     problem = f"{len(scores)} for {len(passages)} passages: {problem}"
     row.require(len(scores) == len(passages), columns.score, problem)
     if problem := problem_of(scores):
-        given = row.value(columns.score)
-        raise InputError(f"{row.where}: {columns.score!r} is {given!r:.80}: {problem}")
+        score = row.value(columns.score)
+        raise InputError(f"{row.where}: {columns.score!r} is {score!r:.80}: {problem}")
     return Example(row.text(columns.query), tuple(passages), scores)
 
 

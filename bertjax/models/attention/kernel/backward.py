@@ -26,7 +26,14 @@ from bertjax.models.attention.kernel.blocks import (
     visible,
     when,
 )
-from bertjax.models.attention.kernel.call import Given, in_specs, rows, scratch, settings, sums
+from bertjax.models.attention.kernel.call import (
+    KernelInputs,
+    in_specs,
+    rows,
+    scratch,
+    settings,
+    sums,
+)
 from bertjax.models.attention.kernel.form import LANES, Form, Index, Ref
 
 
@@ -179,7 +186,7 @@ def _kernel(
 
 
 def backward(
-    given: Given,
+    inputs: KernelInputs,
     form: Form,
     groups: int,
     out: jax.Array,
@@ -187,16 +194,16 @@ def backward(
     d_out: jax.Array,
     interpret: Any,
 ) -> Sequence[jax.Array]:
-    """The gradients of `given.q` and `given.kv`, or one gradient if they are one array."""
-    batch, queries, _ = given.q.shape
-    dtype = given.q.dtype
+    """The gradients of `inputs.q` and `inputs.kv`, or one gradient if they are one array."""
+    batch, queries, _ = inputs.q.shape
+    dtype = inputs.q.dtype
     of_keys = (form.length, LANES)
     like = jax.ShapeDtypeStruct
-    if len(given.arrays) == 1:
-        shapes = [like(given.q.shape, dtype)]
+    if len(inputs.arrays) == 1:
+        shapes = [like(inputs.q.shape, dtype)]
         columns_of = (0, groups, 2 * groups)
     else:
-        shapes = [like((batch, queries, groups * LANES), dtype), like(given.kv.shape, dtype)]
+        shapes = [like((batch, queries, groups * LANES), dtype), like(inputs.kv.shape, dtype)]
         columns_of = (0, 0, groups)
     return pl.pallas_call(
         functools.partial(_kernel, form=form, columns_of=columns_of),
@@ -204,7 +211,7 @@ def backward(
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=3,
             grid=(batch, groups, queries // form.step),
-            in_specs=[*in_specs(given, form, groups), sums(form), rows(form), rows(form)],
+            in_specs=[*in_specs(inputs, form, groups), sums(form), rows(form), rows(form)],
             out_specs=[pl.BlockSpec(memory_space=pl.ANY)] * len(shapes),
             scratch_shapes=[
                 scratch(form, dtype),
@@ -219,4 +226,4 @@ def backward(
         ),
         out_shape=shapes,
         **settings(form, interpret),
-    )(*given.scalars(form), *given.in_blocks(), logsum, out, d_out)
+    )(*inputs.scalars(form), *inputs.in_blocks(), logsum, out, d_out)

@@ -21,7 +21,14 @@ from bertjax.models.attention.kernel.blocks import (
     scores,
     visible,
 )
-from bertjax.models.attention.kernel.call import Given, in_specs, rows, scratch, settings, sums
+from bertjax.models.attention.kernel.call import (
+    KernelInputs,
+    in_specs,
+    rows,
+    scratch,
+    settings,
+    sums,
+)
 from bertjax.models.attention.kernel.form import LANES, Form, Index, Ref
 
 
@@ -117,10 +124,12 @@ def _kernel(
         out[0, here] = jnp.concatenate(contexts, 0).T.astype(out.dtype)
 
 
-def forward(given: Given, form: Form, groups: int, interpret: Any) -> tuple[jax.Array, jax.Array]:
+def forward(
+    inputs: KernelInputs, form: Form, groups: int, interpret: Any
+) -> tuple[jax.Array, jax.Array]:
     """The context [B, S, N * H], and the logarithm of each query's sum, [B, groups, G, S]."""
-    batch, queries, _ = given.q.shape
-    dtype = given.q.dtype
+    batch, queries, _ = inputs.q.shape
+    dtype = inputs.q.dtype
     of_keys = (form.length, LANES)
     return pl.pallas_call(
         functools.partial(_kernel, form=form),
@@ -128,7 +137,7 @@ def forward(given: Given, form: Form, groups: int, interpret: Any) -> tuple[jax.
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=3,
             grid=(batch, groups, queries // form.step),
-            in_specs=in_specs(given, form, groups),
+            in_specs=in_specs(inputs, form, groups),
             out_specs=[rows(form), sums(form)],
             scratch_shapes=[
                 scratch(form, dtype),
@@ -140,4 +149,4 @@ def forward(given: Given, form: Form, groups: int, interpret: Any) -> tuple[jax.
             jax.ShapeDtypeStruct((batch, groups, form.heads, queries), jnp.float32),
         ],
         **settings(form, interpret),
-    )(*given.scalars(form), *given.in_blocks())
+    )(*inputs.scalars(form), *inputs.in_blocks())
