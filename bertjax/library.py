@@ -281,7 +281,6 @@ def _listed(texts: Any) -> list[Any]:
 
 
 def _texts(texts: Any) -> list[str]:
-    """The texts that a caller gives."""
     return [converted(text, str, f"texts[{n}]") for n, text in enumerate(_listed(texts))]
 
 
@@ -300,7 +299,6 @@ def _line(text: Any) -> str:
 
 
 def _options(**options: Any) -> Options:
-    """The options of `vectors`."""
     known = [field.name for field in dataclasses.fields(Options)]
     if unknown := sorted(options.keys() - set(known)):
         raise InputError(f"{unknown[0]}: no such option: there are {', '.join(known)}")
@@ -308,7 +306,6 @@ def _options(**options: Any) -> Options:
 
 
 def _check_params(place: str, params: Any, own: Any) -> None:
-    """Raises InputError unless `params` has arrays of the same shapes as `own` at its places."""
     if isinstance(own, Mapping):
         _check_names(place, params, own)
         for name, each in own.items():
@@ -318,7 +315,6 @@ def _check_params(place: str, params: Any, own: Any) -> None:
 
 
 def _check_names(what: str, values: Any, wanted: Iterable[str]) -> None:
-    """Raises InputError unless `values` has all these names."""
     if not isinstance(values, Mapping):
         raise InputError(f"{what}={values!r:.80}: must be a dict of {', '.join(wanted)}")
     if missing := [name for name in wanted if name not in values]:

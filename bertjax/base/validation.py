@@ -152,7 +152,6 @@ def _places(value: Any, path: str, place: str) -> Iterator[tuple[str, Any]]:
 
 
 def _fits(problem: str, value: Any) -> bool:
-    """Whether this value can have the problem."""
     if missing := re.match(r"object missing required field `(.*)`", problem):
         return isinstance(value, Mapping) and missing[1] not in value
     if "of length" in problem:

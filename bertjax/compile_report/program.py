@@ -177,7 +177,6 @@ class Program:
         return self._read(user, place)
 
     def _inside(self, instruction: Instruction) -> list[Instruction]:
-        """The instructions of a fusion."""
         return [inner for name in instruction.holds for inner in self._computations[name]]
 
     def form(self, instruction: Instruction) -> str:

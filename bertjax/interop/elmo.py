@@ -70,7 +70,6 @@ def import_h5py(origin: str) -> ModuleType:
 
 
 def _only(folder: Path, ending: str, origin: str) -> Path:
-    """The only file of the folder whose name ends so."""
     found = sorted(folder.glob(f"*{ending}"))
     if len(found) != 1:
         names = ", ".join(path.name for path in found) or "none"

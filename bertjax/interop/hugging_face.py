@@ -86,7 +86,6 @@ def read_hugging_face(
 def _projection(
     modules: Modules, spec: EncoderSpec, family: EncoderFamily
 ) -> dict[str, np.ndarray]:
-    """The parameters of late interaction's part."""
     file, wanted = modules.projection, (modules.embedding.width, spec.hidden_size)
     assert file
     check_in_folder(file, file.parent)

@@ -356,7 +356,6 @@ def _type(name: str) -> str:
 
 
 def _written(embedding: Embedding, width: int) -> list[tuple[str, dict[str, Any]]]:
-    """The modules after the encoder, with their settings."""
     if embedding.kind == SPARSE:
         return [("SpladePooling", {"pooling_strategy": "max", "activation_function": "relu"})]
     of = _INPUTS[embedding.kind]

@@ -169,7 +169,6 @@ def _read_library(path: Path) -> dict[str, Any] | None:
 
 
 def _check_roles(named: NamedTokens) -> None:
-    """Refuses special tokens under other names than BERT's."""
     for file, tokens in ((CONFIG_FILE, named.config), (SPECIAL_FILE, named.special)):
         for role, expected in BERT.items():
             name = content_of(tokens.get(f"{role}_token") or expected)
@@ -182,7 +181,6 @@ def _check_roles(named: NamedTokens) -> None:
 
 
 def _check_no_added_tokens(named: NamedTokens, library: dict[str, Any]) -> None:
-    """Refuses added tokens, except BERT's special ones."""
     added = {LIBRARY_FILE: library.get("added_tokens") or ()}
     for file, tokens in (added | named.added()).items():
         if extra := [name for name in map(content_of, tokens) if name not in BERT.values()]:
@@ -194,7 +192,6 @@ def _check_no_added_tokens(named: NamedTokens, library: dict[str, Any]) -> None:
 
 
 def _pieces(path: Path, library: dict[str, Any]) -> list[str]:
-    """The pieces of tokenizer.json in the order of their ids."""
     vocabulary = library["model"]["vocab"]
     if isinstance(vocabulary, list):  # Unigram: pairs of a piece and its score
         return [piece for piece, _ in vocabulary]
@@ -292,7 +289,6 @@ def write_tokenizer(
 
 
 def _serialized(tokenizer: Tokenizer) -> str:
-    """The tokenizer.json, with the special tokens and the template."""
     from tokenizers import AddedToken
 
     if tokenizer.kind == SENTENCEPIECE:
@@ -308,7 +304,6 @@ def _serialized(tokenizer: Tokenizer) -> str:
 
 
 def _post_processor(tokenizer: Tokenizer) -> dict[str, Any]:
-    """The template, as tokenizer.json has it."""
     texts = {-1: "A", -2: "B"}  # no token has these ids
     used: dict[str, Any] = {}
 

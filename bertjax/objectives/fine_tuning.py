@@ -102,7 +102,6 @@ class FineTuning(Objective):
         return values
 
     def _opened(self, batch: Arrays) -> tuple[str, Arrays]:
-        """The task of a batch, and the batch's arrays by the names that the task knows."""
         if "" in self.tasks:
             return "", batch
         (task,) = {name.partition("/")[0] for name in batch}

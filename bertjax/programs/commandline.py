@@ -115,7 +115,6 @@ def run(main: Callable[[list[str]], int | None], names: str = "") -> NoReturn:
 
 
 def _reader_has_gone() -> bool:
-    """Whether the broken pipe is standard output or standard error."""
     poll = select.poll()
     for stream in (1, 2):
         poll.register(stream, 0)
@@ -191,7 +190,6 @@ class _Plain(Formatter):
 
 
 def _with_path(argument: str) -> str:
-    """--config=NAME with the path of the shipped config of that name."""
     flag, _, name = argument.partition("=")
     return f"{flag}={config_path(name)}" if _CONFIG.match(argument) else argument
 

@@ -113,7 +113,6 @@ class _Phase(NamedTuple):
 
 
 def _phases(config: Any, where: Slice, document: float) -> list[_Phase]:
-    """The phases of a config of pre-training that have steps."""
     recipe = Recipe.from_config(config)
     tokenizer = open_tokenizer(recipe.corpus[0]) if recipe.corpus else None
     pretrained = open_sources(recipe, tokenizer, open_model, started=False)

@@ -192,7 +192,6 @@ A default after names of families is theirs alone."""
 
 
 def _models() -> str:
-    """A table of the fields of all families' specs."""
     specs: dict[str, Any] = {name: family.spec for name, family in ENCODERS.items()}
     found: dict[str, list[tuple[str, Row]]] = {}
     for name, spec in specs.items():

@@ -259,7 +259,6 @@ def _same_tokenizer(pretrained: Pretrained, folder: Path) -> None:
 
 
 def _history(trained: LoadedRun, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A run's recipe and its figures, for the card."""
     corpora = ", ".join(Path(name).name for name in trained.recipe.corpus)
     recipe = {"steps done": trained.step, "corpus": corpora} | _recipe(trained.recipe.config_dict)
     sources = {key: getattr(trained.recipe, key) for key in ("init_from", "decay_from")}
@@ -282,7 +281,6 @@ def _history_of_fine_tuning(
 
 
 def _recipe(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a config that decides what is learned."""
     left_out = {*free_keys(Recipe), *free_keys(TaskRecipe), *_NOT_THE_RECIPE}
     return {
         key: value

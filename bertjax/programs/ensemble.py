@@ -114,7 +114,6 @@ def _member(run: str) -> _Member:
 
 
 def _common_task(members: Sequence[_Member]) -> Task:
-    """The task of all members, over the data of the first."""
     first, *others = members
     for member in others:
         if type(member.task) is not type(first.task):

@@ -221,7 +221,6 @@ def run(
 
 
 def _check_output(output: Path) -> None:
-    """Raises InputError if the folder holds something else than a corpus."""
     if output.exists() and not output.is_dir():
         raise InputError(f"--output={output}: a file is in the way.")
     if not output.exists() or is_corpus(output):
@@ -273,7 +272,6 @@ def _clear(output: Path) -> None:
 
 
 def _report(output: Path, plan: Plan) -> dict[str, Any]:
-    """Makes the report of a built store: its counts and rates."""
     shards = read_shards(output, plan)
     sources = []
     for number, (spec, weight) in enumerate(plan.sources):

@@ -68,7 +68,6 @@ def _group(folder: Path, by: str) -> str:
 
 
 def _place(config: Any) -> tuple[float, float]:
-    """The parameters and tokens of a config."""
     recipe = Recipe.from_config(config)
     return parameters(recipe, PAPER_VOCABULARY), float(recipe.tokens)
 

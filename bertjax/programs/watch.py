@@ -93,7 +93,6 @@ class _Watched:
             self._show(texts)
 
     def _show(self, texts: Sequence[str]) -> None:
-        """Opens the model, and shows what it does with the texts."""
         if len(self._folders) > 1:
             raise InputError("--text: there are several folders: name one run")
         pretrained = open_model(str(self._folders[0]))

@@ -91,8 +91,8 @@ def in_vocabulary(
     if not (is_extension or exchange):
         raise InputError(
             f"{pretrained.origin} and the corpus have different vocabularies: prepare the corpus "
-            "with --vocabulary set to that of the weights (--extend_vocabulary=N adds pieces to it), "
-            "or give the weights the corpus's vocabulary by config.exchange_vocabulary=True"
+            "with --vocabulary set to that of the weights (--extend_vocabulary=N adds pieces to "
+            "it), or give the weights the corpus's vocabulary by config.exchange_vocabulary=True"
         )
     return with_vocabulary(pretrained, tokenizer)
 

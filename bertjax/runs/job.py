@@ -179,7 +179,6 @@ class Job:
         return int(state.step)
 
     def _write(self, health: HealthRules | None, state: TrainState) -> None:
-        """Writes what a run has besides checkpoints and metrics."""
         self.tokenizer.save(self.folder)
         if health:
             write_health(self.folder, health)

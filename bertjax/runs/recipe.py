@@ -184,7 +184,6 @@ class Recipe(TrainingRecipe):
             )
 
     def _check_batches(self) -> None:
-        """Checks that the objective can take the batches of the phases."""
         name = self.objective.name
         for number, phase in enumerate(self.phases, 1):
             own, key = phase.objective, f"config.phase_{number}"
@@ -209,7 +208,6 @@ class Recipe(TrainingRecipe):
                 )
 
     def _check_carried(self, spec: EncoderSpec) -> None:
-        """Checks that the phases can hand their arrays to each other."""
         name = self.objective.name
         sizes = {phase.batch_size for phase in self.phases if phase.share}
         carried = self.objective.carried(self.objective.model(spec))
@@ -386,13 +384,11 @@ def phase_keys(config: Mapping[str, Any]) -> list[str]:
 
 
 def _parameters(objective: PretrainingObjective, spec: EncoderSpec) -> Any:
-    """The paths and shapes of the parameters that an objective trains."""
     params = jax.eval_shape(objective.model(spec).init, jax.random.key(0))
     return jax.tree_util.tree_flatten_with_path(params)
 
 
 def _objective(key: str, section: Any, packed: bool) -> PretrainingObjective:
-    """The objective of a section, or of a name alone."""
     place = f"config.{key}"
     settings = {"name": section} if isinstance(section, str) else section
     settings = converted(settings, dict, place)

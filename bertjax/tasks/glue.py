@@ -289,7 +289,6 @@ class Glue(Task):
             file.writelines(f"{line}\n" for line in (header, *rows))
 
     def _gold(self, examples: Sequence[TextPair]) -> list[Any]:
-        """The labels in the same form as predictions."""
         family = self.family
         if isinstance(family, Regression):
             return family.targets(examples).tolist()
@@ -347,7 +346,6 @@ def submission(runs: Mapping[str, Path], output: Path) -> None:
 
 
 def _checked(path: Path, rows: int) -> str:
-    """Reads a file of predictions, and checks its header and its number of rows."""
     text = path.read_text(encoding="utf-8")
     header, *lines = text.splitlines()
     if header != _HEADER or len(lines) != rows:

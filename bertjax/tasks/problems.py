@@ -191,7 +191,6 @@ class _Classes(Taught, Weighted):
 
 
 def _balanced(label_ids: np.ndarray) -> np.ndarray:
-    """The weights of classes of which each occurs."""
     counts = np.bincount(label_ids)
     return len(label_ids) / (len(counts) * counts)
 
@@ -430,7 +429,6 @@ class _Questions(Problem):
 
 
 def _listed(value: Any) -> list[Any]:
-    """Returns a list unchanged, [] for None or an empty text, and [value] for another value."""
     if isinstance(value, list):
         return value
     return [] if value in (None, "") else [value]

@@ -280,7 +280,6 @@ def _tfds_records(name: str, split: str) -> _Records:
 
 
 def _plain(value: Any) -> Any:
-    """Converts a feature of TFDS to the types of JSON."""
     if isinstance(value, Mapping):
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, np.ndarray | np.generic):

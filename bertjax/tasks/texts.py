@@ -27,7 +27,6 @@ def texts(name: str) -> Iterator[str]:
 
 
 def _within(value: Any) -> Iterator[str]:
-    """All texts in a value of JSON."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):

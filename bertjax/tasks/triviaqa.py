@@ -204,7 +204,6 @@ def _records(path: Path, value: Any, type_: Any) -> dict[str, Mapping[str, Any]]
 
 
 def _beginnings(folder: Path, names: Iterable[str], origin: Path) -> dict[str, str]:
-    """The name of each document -> its first words."""
     places = _places(folder)
     wanted = {name: places.get(name) or places.get(_any_form(name)) for name in names}
     found = {name: place for name, place in wanted.items() if place is not None}
@@ -261,7 +260,6 @@ def _beginning(path: str) -> str:
 def _pairs(
     where: str, question: Mapping[str, Any], contexts: Mapping[str, str], split: str
 ) -> Iterator[Question]:
-    """Yields the question with each document that has words and, in training, an answer."""
     names = dict.fromkeys(page["Filename"] for page in question["EntityPages"])
     mine = {name: contexts[name] for name in names if contexts[name]}
     if split == TRAIN:

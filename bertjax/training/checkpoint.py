@@ -120,7 +120,6 @@ class _KeepWhole:
 
 
 def _anywhere(condition: bool) -> bool:
-    """Whether the condition holds on any process."""
     if jax.process_count() == 1:
         return condition
     return bool(multihost_utils.process_allgather(np.array(condition)).any())

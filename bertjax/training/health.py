@@ -102,12 +102,10 @@ class HealthRules:
         return None if best is None else (best["step"], self._loss(best) + _RISE)
 
     def _of_last_stage(self, rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """The lines of the stage of the last evaluation."""
         last = [self._number(row["step"]) for row in rows if row["split"] == HELDOUT][-1:]
         return [row for row in rows if self._number(row["step"]) in last]
 
     def _number(self, step: int) -> int:
-        """The stage of an update."""
         ends = [stage.last_step for stage in self.stages]
         return min(sum(end < step for end in ends), len(ends) - 1)
 
@@ -193,7 +191,6 @@ class HealthRules:
         return row[self.objective.main_metric]
 
     def _figures(self, row: Mapping[str, Any]) -> str:
-        """The main metric, its unigram baseline, the accuracy and the tokens of an evaluation."""
         known = self.unigram_baseline is not None
         baseline = f" (unigram baseline {self.unigram_baseline:.2f})" if known else ""
         name = self.objective.accuracy

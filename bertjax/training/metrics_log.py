@@ -193,7 +193,6 @@ def copy_lines(source: str | os.PathLike, folder: Path, step: int) -> None:
 
 
 def _read(folder: str | os.PathLike) -> tuple[list[dict[str, Any]], list[bytes]]:
-    """The valid lines and the damaged lines."""
     path = path_of(folder) / METRICS_FILE
     if not path.exists():
         return [], []
@@ -208,7 +207,6 @@ def _read(folder: str | os.PathLike) -> tuple[list[dict[str, Any]], list[bytes]]
 
 
 def _row(line: bytes) -> dict[str, Any] | None:
-    """Parses a line; returns None if it is damaged."""
     try:
         row = parsed(line, _ROW, METRICS_FILE, "")
         if row["split"] in (TRAIN, HELDOUT):

@@ -220,7 +220,6 @@ def parameters_at(path: str, params: Params) -> dict[tuple[str, ...], Any]:
 
 
 def _without(params: Params, paths: Mapping[str, str]) -> Params:
-    """The parameters, without those at these paths."""
     prefixes = [tuple(path.split("/")) for path in paths]
     if not prefixes:
         return params

@@ -99,7 +99,6 @@ def _joined(
 
 
 def _move(x: jax.Array, source: NamedSharding, target: NamedSharding) -> jax.Array:
-    """Moves an array between the devices."""
     sizes, splits = _joined(x.shape, source, target)
     return _constrain(x.reshape(sizes), splits, source, target).reshape(x.shape)
 
@@ -107,7 +106,6 @@ def _move(x: jax.Array, source: NamedSharding, target: NamedSharding) -> jax.Arr
 def _constrain(
     x: jax.Array, splits: Sequence[Split], source: NamedSharding, target: NamedSharding
 ) -> jax.Array:
-    """Moves an array whose dimensions have these splits."""
     for place, sharding in enumerate((source, target)):
         spec = PartitionSpec(*(split[place] for split in splits))
         x = jax.lax.with_sharding_constraint(x, NamedSharding(sharding.mesh, spec))

@@ -125,7 +125,6 @@ def _alternatives(patterns: str) -> list[str]:
 
 
 def _check_found(key: str, pattern: str, paths: list[str]) -> None:
-    """Raises InputError if a pattern fits none of the paths."""
     if any(re.search(pattern, path) for path in paths):
         return
     hint = ""

@@ -214,7 +214,6 @@ def build_store_with_beam(
 
 
 def _jobs(directory: str | os.PathLike, plan: Plan) -> tuple[list[ShardJob], int]:
-    """The remaining jobs, and how many bytes of the sources are done."""
     tokenizer = Tokenizer.open(directory)
     fingerprint = f"{plan.identity} {tokenizer.identity}"
     store = store_directory(directory)

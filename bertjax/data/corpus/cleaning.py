@@ -169,7 +169,6 @@ def _common(first: np.ndarray, matches: np.ndarray) -> np.ndarray:
 def _count(
     folder: Path, plan: Plan, verdicts: Sequence[np.ndarray], report: dict[str, Any]
 ) -> None:
-    """Counts what each filter has removed."""
     for its_verdicts, counts in zip(verdicts, read_notes(folder, plan, "words"), strict=True):
         report["documents"] += len(counts)
         report["words"] += int(counts.sum())

@@ -52,7 +52,6 @@ class JsonLines(LineFiles):
 
 
 def _text_of(record: Any, field: str, path: str, offset: int, skip: Skip) -> str | None:
-    """The text of a field; None for a null that is to be skipped."""
     value = record.get(field) if isinstance(record, dict) else None
     if isinstance(value, str):
         return value

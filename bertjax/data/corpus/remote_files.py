@@ -175,7 +175,6 @@ def _protocol(name: str) -> str:
 
 
 def _system(name: str) -> "tuple[AbstractFileSystem, str]":
-    """The file system of an address, and the path in it."""
     import fsspec
 
     protocol = _protocol(name)

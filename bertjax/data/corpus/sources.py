@@ -125,7 +125,6 @@ class _Lines(LineFiles):
 
 
 def _decoded(value: Any, where: str, skip: Skip) -> Document | None:
-    """The paragraphs of one record's bytes or text."""
     if isinstance(value, str):
         return paragraphs(value)
     if value is None and Skip.NULLS in skip:

@@ -59,7 +59,6 @@ def _tell(folder: Path, copy: Path) -> None:
 
 
 def _size(folder: Path) -> str:
-    """The size of all that is in a folder, in words."""
     return size_in_words(sum(p.stat().st_size for p in folder.rglob("*") if p.is_file()))
 
 

@@ -44,7 +44,6 @@ def vocabulary_sample(plan: Plan, most: int, alpha: float = 1.0) -> list[str]:
 
 
 def _sample(plan: Plan, most: int) -> list[str]:
-    """About `most` bytes of the training text of a plan."""
     documents = spread_documents(plan, most * _READ_PER_SAMPLED)
     return sample_documents(documents, held_out=plan.held_out, max_bytes=most)
 

@@ -85,7 +85,6 @@ class MaskingRule:
 
 
 def _x_log_x(x: np.ndarray) -> np.ndarray:
-    """x log x, and 0 at 0."""
     return x * np.log(np.where(x > 0, x, 1.0))
 
 

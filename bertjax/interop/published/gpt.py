@@ -46,7 +46,6 @@ def _names(
     rows: tuple[ConfigRow, ...],
     wanted: Mapping[str, Any],
 ) -> Names:
-    """The names of one of the two; `token` and `position` are its tables of embeddings."""
     return Names(
         classes={head_type: prefix + ending for head_type, ending in classes.items()},
         bare="transformer.",

@@ -187,7 +187,6 @@ def thinned(curve: Curve, most: int) -> Curve:
 
 
 def _swatch(place: int) -> Html:
-    """A piece of the line of a curve."""
     line = element("path", d="M0 6H26", **_style("curve", place))
     return element("svg", line, viewBox="0 0 26 12", class_="swatch", aria_hidden="true")
 
@@ -215,7 +214,6 @@ def _drawn(curve: Curve, place: int, view: tuple[float, float, float, float]) ->
 def _place(
     view: tuple[float, float, float, float], step: float, value: float
 ) -> tuple[float, float]:
-    """The place of a step and a value in the picture."""
     left, right, low, high = view
     x = _LEFT + (step - left) / (right - left) * (_WIDTH - _LEFT - _RIGHT)
     y = _HEIGHT - _BOTTOM - (value - low) / (high - low) * (_HEIGHT - _TOP - _BOTTOM)
@@ -238,7 +236,6 @@ def _axes(view: tuple[float, float, float, float]) -> list[Html]:
 
 
 def _ticks(low: float, high: float, most: int = 6) -> list[float]:
-    """Round numbers between two numbers."""
     rough = (high - low) / most
     unit = 10.0 ** math.floor(math.log10(rough))
     step = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= rough)

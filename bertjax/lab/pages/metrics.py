@@ -57,7 +57,6 @@ def charts(
 
 
 def _axis(lines: Lines, over: str) -> Place:
-    """The place of a step of a run on an axis."""
     if over == STEPS:
         return float
     steps, places, before = [0.0], [0.0], 0.0
@@ -162,7 +161,6 @@ def _by_language(
 
 
 def _phases(health: RunHealth, place: Place) -> list[Mark]:
-    """Where each phase begins."""
     return [
         Mark(f"{name}: {phase.batch_size} x {phase.length}", place(steps.start))
         for name, phase, steps in health.recipe.steps()

@@ -110,7 +110,6 @@ def _figures(found: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[
 
 
 def _cell(value: Any) -> Any:
-    """A value of a table: lists as JSON, long texts cut."""
     if isinstance(value, int | float) or value is None:
         return value
     return _cut(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))

@@ -72,7 +72,6 @@ def read_trees(path: Path) -> list[Tree]:
 
 
 def _sentences(path: Path) -> Iterator[list[tuple[int, list[str]]]]:
-    """Yields the numbered rows of words of each sentence."""
     rows: list[tuple[int, list[str]]] = []
     texts = decoded((line for _, line in lines(str(path), 0)), str(path))
     for number, text in enumerate(texts, start=1):

@@ -68,7 +68,6 @@ _pairs = functools.cache(read_pairs)  # many stages have the same ones
 
 
 def _set(config: Any, key: str, value: Any) -> None:
-    """config.KEY = value, for a key with dots."""
     *sections, last = key.split(".")
     wrong = (TypeError, ValueError, KeyError, AttributeError)
     with about(f"settings: {key!r}={value!r:.80}", wrong):

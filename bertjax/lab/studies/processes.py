@@ -119,7 +119,6 @@ class Processes:
         return ended
 
     def _stop(self) -> None:
-        """Lets all stages save and end."""
         for _, process, _ in self._running.values():
             process.send_signal(signal.SIGTERM)
         for stage, process, begin in self._running.values():

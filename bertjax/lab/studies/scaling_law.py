@@ -104,7 +104,6 @@ def _check(runs: Sequence[Run]) -> None:
 
 
 def _logs(runs: Sequence[Run]) -> np.ndarray:
-    """log N, log D and log L of each run, [3, runs]."""
     return np.log([(run.parameters, run.tokens, run.loss) for run in runs]).T
 
 

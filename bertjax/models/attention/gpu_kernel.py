@@ -354,7 +354,6 @@ class _Side(NamedTuple):
 
 
 def _side(codes: Ref, index: Index, size: int, form: _Form, outside: float, axis: int) -> _Side:
-    """Block `index` of queries or keys."""
     places = index * size + jnp.arange(size, dtype=jnp.int32)
     each = places, _read(codes, index, size, form, outside)
     return _Side(*(jnp.expand_dims(x, 1 - axis) for x in each))
@@ -401,7 +400,6 @@ def _kept(
 
 
 def _power(x: jax.Array, scale: float, shift: jax.Array, form: _Form) -> jax.Array:
-    """2 to the power of x * scale - shift."""
     if form.interpret:
         return jnp.exp2(x * scale - shift)
     # Two instructions, where XLA, which keeps every rounding and tiny numbers, would make six.

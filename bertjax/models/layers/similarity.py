@@ -58,7 +58,6 @@ def _cosine(of: Callable[[Vectors, Vectors], jax.Array]) -> Callable[[Vectors, V
 
 
 def _root(squares: jax.Array) -> jax.Array:
-    """The square root, with a gradient of 0 at 0."""
     positive = squares > 0
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, squares, 1)), 0)
 

@@ -57,7 +57,6 @@ def _near(line: int, score: float, text: str, further: dict[str, Any]) -> dict[s
 
 
 def _shown(vectors: TextVectors, opened: Opened) -> Iterator[Any]:
-    """Yields each vector as JSON."""
     assert opened.embedding is not None
     tokens = opened.pretrained.tokenizer.tokens
     for number in range(len(vectors)):

@@ -81,7 +81,6 @@ class StateEvaluator:
         return found
 
     def _is_best(self, step: int, found: Mapping[str, float]) -> bool:
-        """Whether no earlier state has such a main metric."""
         if not self.main_metric:
             return True
         earlier = [row[self.main_metric] for row in self.rows() if row["step"] < step]
@@ -119,5 +118,4 @@ class StateEvaluator:
 
 
 def _named(evaluation: Evaluation, metric: str) -> str:
-    """The name of a metric in a line of metrics.jsonl."""
     return f"{evaluation.name} {metric}"

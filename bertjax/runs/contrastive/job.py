@@ -179,14 +179,12 @@ class SimilarityJob:
 
 
 def _classes(recipe: SimilarityRecipe) -> tuple[str, ...]:
-    """The names of the outputs of a reranker's last layer."""
     return () if recipe.embedding else ("LABEL_0",)
 
 
 def _beginning(
     recipe: SimilarityRecipe, spec: EncoderSpec, pretrained: Pretrained
 ) -> dict[str, Any]:
-    """The parts of the pretrained weights that the model has."""
     embedding = recipe.embedding
     if embedding is None:
         parts = pretrained.beginning(head_types.SEQUENCE_CLASSIFICATION, _classes(recipe))

@@ -158,7 +158,6 @@ class SimilarityRecipe(TrainingRecipe):
         self._check_task()
 
     def _check_task(self) -> None:
-        """Checks that the loss, its settings and the vectors fit each other."""
         kind = self.embedding.kind if self.embedding else RERANKER
         if self.dimensions and kind != DENSE:
             why = (

@@ -201,5 +201,4 @@ def search(
 
 
 def _split(placement: Placement, array: np.ndarray) -> jax.Array:
-    """The rows of an array over the devices."""
     return placement.put(lambda held: {"": array[held]}, len(array))[""]

@@ -193,7 +193,6 @@ def begin(config: Any, workdir: str) -> tuple[TaskRecipe, Path]:
 
 
 def _beginning(pretrained: Pretrained, task: Task, bilstm: BiLstm | None) -> Pretrained:
-    """The parts of the pretrained weights with which a task begins."""
     head_type = TASK_LOSSES[task.family.objective].head_type
     params = pretrained.beginning(head_type, class_names(task.family), bilstm)
     return dataclasses.replace(pretrained, params=params)

@@ -70,7 +70,6 @@ class Search:
 
     @property
     def _results(self) -> dict[Trial, dict[str, Any]]:
-        """The results of the finished trials, in the order of the grid."""
         return {trial: self._finished[trial] for trial in self._grid if trial in self._finished}
 
     def announce(self) -> None:
@@ -204,7 +203,6 @@ class Search:
         return checkpoints_folder(self._folder_of(trial)).exists()
 
     def _close(self, trial: Trial, result: dict[str, Any]) -> dict[str, Any]:
-        """Writes the results of a trial, and removes its checkpoints."""
         if trial not in self._finished:
             for name in self._recipe.names:
                 write_json(self._folder_of(trial, name) / RESULTS_FILE, self._of(result, name))
@@ -243,7 +241,6 @@ class Search:
     def _decoded(
         self, name: str, splits: Mapping[str, Split], outputs: Mapping[str, Outputs]
     ) -> dict[str, list[Any]]:
-        """A prediction for each example of some splits of a task."""
         decode = self._tasks[name].family.decode
         return {
             split: decode(part.examples, part.encoded, outputs[split])
@@ -338,12 +335,10 @@ class Search:
 
 
 def _value(result: dict[str, Any]) -> float:
-    """The value by which trials are compared."""
     return -math.inf if result["value"] is None else result["value"]
 
 
 def _summary(results: Mapping[Trial, dict[str, Any]]) -> list[dict[str, Any]]:
-    """The mean and standard deviation over the seeds, for each combination of the grid."""
     groups: dict[Trial, list[dict[str, Any]]] = {}
     for trial, result in results.items():
         groups.setdefault(dataclasses.replace(trial, seed=0), []).append(result)
@@ -359,7 +354,6 @@ def _summary(results: Mapping[Trial, dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _spreads(results: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The mean and deviation of each dev score that all trials have on the same examples."""
     spreads: dict[str, dict[str, Any]] = {}
     for split, figures in results[0]["dev"].items() if results else ():
         scored = [each["dev"].get(split, {}) for each in results]

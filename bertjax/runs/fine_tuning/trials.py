@@ -174,7 +174,6 @@ class Trials:
         )
 
     def _phase(self, trial: Trial) -> Phase:
-        """The batches of a trial, as the training loop wants them."""
         together = self.together(trial)
         each = {name: self.epochs(trial, name) for name in self._data}
         rows = self._rows(trial)

@@ -72,7 +72,6 @@ def _scale_by_learning_rate() -> optax.GradientTransformationExtraArgs:
 def _directions(
     spec: OptimizerSpec, axes: Axes | None, dtype: str
 ) -> list[optax.GradientTransformation]:
-    """The transformations before the learning rate."""
     numbers = spec.beta1, spec.beta2, spec.epsilon
     decay = optax.add_decayed_weights(spec.weight_decay, mask=decays)
     if spec.name == STABLE_ADAMW:

@@ -76,7 +76,6 @@ def read(
 
 
 def _times(x: jax.Array, kernel: jax.Array) -> jax.Array:
-    """The product in the dtype of the kernel, with a result in float32."""
     return jnp.matmul(x.astype(kernel.dtype), kernel, preferred_element_type="float32")
 
 
