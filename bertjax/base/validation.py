@@ -189,11 +189,11 @@ def check_numbers(name: str, value: Any) -> None:
     elif isinstance(value, list | tuple):
         for each in value:
             check_numbers(name, each)
-    elif isinstance(value, int | float) and (problem := _beyond(value)):
+    elif isinstance(value, int | float) and (problem := _implausibility(value)):
         raise InputError(f"{name}={shown(value)}: {problem}")
 
 
-def _beyond(value: float) -> str:
+def _implausibility(value: float) -> str:
     """Says what is implausible in a number, such as "must be at most 1,000"; "" if nothing is."""
     if isinstance(value, float):
         fits = value == 0 or _SMALLEST <= abs(value) <= _LARGEST  # False for NaN

@@ -163,14 +163,14 @@ class Program:
         parameter = ("parameter", (str(place),))
         names = [inner.name for inner in inside if (inner.opcode, inner.operands) == parameter]
         parts = [
-            self._part_read(user, at)
+            self._bytes_read_by(user, at)
             for user in inside
             for at, operand in enumerate(user.operands)
             if operand in names
         ]
         return min(whole, sum(parts)) if parts else whole
 
-    def _part_read(self, user: Instruction, place: int) -> int:
+    def _bytes_read_by(self, user: Instruction, place: int) -> int:
         """The bytes that an instruction of a fusion reads of an operand."""
         if place == 0 and user.opcode in (*_SLICES, _UPDATE):
             return self._hbm(user.name) if user.opcode in _SLICES else 0

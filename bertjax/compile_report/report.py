@@ -156,18 +156,18 @@ class Report:
 
     def as_dict(self) -> dict[str, Any]:
         """The report as a JSON object."""
-        plain = dataclasses.asdict(self)
+        report = dataclasses.asdict(self)
         for name, times in self.yardsticks.items():
-            plain[name]["parts"] = {
+            report[name]["parts"] = {
                 part: {way: times.parts.get((part, way), 0.0) for way in (FORWARD, BACKWARD)}
                 for part in PARTS
             }
-            plain[name] |= {
+            report[name] |= {
                 "seconds": times.seconds,
                 "mfu": self.mfu(times),
                 "tokens_per_second": self.tokens_per_second(times),
             }
-        return plain
+        return report
 
 
 _COMPUTE = ("fusion", "convolution", "custom-call")
@@ -184,7 +184,7 @@ def compile_and_report(
     try:
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
-        raise _does_not_fit(error, step, where) from error
+        raise _memory_error(error, step, where) from error
     text = compiled.as_text()
     assert text is not None  # libtpu has it
     program = Program(text)
@@ -325,17 +325,17 @@ def _collectives(program: Program) -> tuple[Collective, ...]:
     return tuple(sorted(rows, key=lambda row: -row.bytes))
 
 
-def _does_not_fit(error: Exception, step: Step, where: Slice) -> Exception:
+def _memory_error(error: Exception, step: Step, where: Slice) -> Exception:
     if not is_out_of_memory(error):
         return error
     message = " ".join(str(error).split())
     # "Used 20.1G of 15.75G hbm", or "required ... (240.00G) exceeds available HBM (15.75G)".
     used = re.search(r"(?i)([\d.]+)G\)? (?:of|exceeds available HBM) \(?[\d.]+G", message)
-    needed, there = float(used[1]) if used else float("nan"), where.chip.memory / GIB
+    needed, available = float(used[1]) if used else float("nan"), where.chip.memory / GIB
     return InputError(
         f"length {step.length}, {step.batch_size} sequences on {where.name}: does not fit: needs "
-        f"{needed:.2f} GiB of a device's {there:.2f}, {needed - there:.2f} too many: raise the "
-        "phase's accumulate, set config.model.remat='layer', or config.layout='zero1' or 'fsdp'"
+        f"{needed:.2f} GiB of a device's {available:.2f}, {needed - available:.2f} too many: raise "
+        "the phase's accumulate, set config.model.remat='layer', or config.layout='zero1' or 'fsdp'"
     )
 
 

@@ -88,5 +88,5 @@ def outputs(
     for batch in batches:
         inputs = {name: x.numpy() for name, x in transformers_check.inputs(batch).items()}
         found = dict(zip(stored, session.run(stored, inputs), strict=True))
-        results.append({name: found[transformers_check.their_name(name, found)] for name in names})
+        results.append({name: found[transformers_check.output_name(name, found)] for name in names})
     return results

@@ -64,7 +64,7 @@ class SimilarityLoss(abc.ABC):
         """Why a similarity of `least` to `most` cannot learn the scores, and what to do; or ""."""
         return ""
 
-    def _outside(self, scores: Sequence[float], least: float, most: float) -> str:
+    def _scores_out_of_range(self, scores: Sequence[float], least: float, most: float) -> str:
         if all(least - _ROUNDING <= score <= most + _ROUNDING for score in scores):
             return ""
         return f"config.loss.name={self.name!r} takes scores from {least:g} to {most:g}: scale them"
@@ -104,7 +104,7 @@ class Ranking(SimilarityLoss):
         right = own[:, 0] * factor
         if every is None:
             scores = jnp.where(batch["passage_key"] < 0, _NEVER, own * factor)
-            return _chosen(jax.nn.logsumexp(scores, -1), right, scores)
+            return _cross_entropy_and_accuracy(jax.nn.logsumexp(scores, -1), right, scores)
         scores, width = every() * factor, own.shape[1]
         compared = _compared(batch)
         if self.false_negative_margin >= 0:
@@ -112,7 +112,7 @@ class Ranking(SimilarityLoss):
             compared &= scores <= limit[:, None]
         compared |= jnp.arange(scores.shape[1]) == jnp.arange(len(right))[:, None] * width
         scores = jnp.where(compared, scores, _NEVER)
-        found = _chosen(jax.nn.logsumexp(scores, -1), right, scores)
+        found = _cross_entropy_and_accuracy(jax.nn.logsumexp(scores, -1), right, scores)
         if self.symmetric:
             # Queries that fill up the batch are no candidates.
             real = batch["is_real_example"][:, None] > 0
@@ -131,7 +131,9 @@ def _compared(batch: Arrays) -> jax.Array:
     return (every >= 0) & ~same & ~same_query.reshape(same.shape)
 
 
-def _chosen(total: jax.Array, right: jax.Array, scores: jax.Array) -> dict[str, jax.Array]:
+def _cross_entropy_and_accuracy(
+    total: jax.Array, right: jax.Array, scores: jax.Array
+) -> dict[str, jax.Array]:
     """The cross-entropy, and whether no other is more alike."""
     accuracy = (right >= scores.max(-1)).astype(jnp.float32)
     return {"task_loss": total - right, "accuracy": accuracy}
@@ -150,7 +152,7 @@ class Squared(SimilarityLoss):
         return {"task_loss": _mean_present(jnp.square(own - batch["scores"]), batch)}
 
     def problem(self, scores: Sequence[float], least: float, most: float) -> str:
-        problem = self._outside(scores, least, most)
+        problem = self._scores_out_of_range(scores, least, most)
         return problem and f"{problem}, or take 'cosent', for which only their order counts"
 
 
@@ -279,7 +281,7 @@ class Binary(SimilarityLoss):
         return {"task_loss": _mean_present(loss, batch), "accuracy": _mean_present(right, batch)}
 
     def problem(self, scores: Sequence[float], least: float, most: float) -> str:
-        return self._outside(scores, 0, 1)
+        return self._scores_out_of_range(scores, 0, 1)
 
 
 def _mean_present(values: jax.Array, batch: Arrays, first: int = 0) -> jax.Array:

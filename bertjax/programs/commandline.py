@@ -105,7 +105,7 @@ def run(main: Callable[[list[str]], int | None], names: str = "") -> NoReturn:
             )
         finally:
             if error := _failure_of_output():  # otherwise Python flushes later, and prints it
-                _end_with(_for_the_user(error) or str(error))
+                _end_with(_user_message(error) or str(error))
     except BrokenPipeError:
         if not _reader_has_gone():
             raise
@@ -251,7 +251,7 @@ def _guarded(function: Callable[[Sequence[str]], T], argv: Sequence[str]) -> T:
     except KeyboardInterrupt:  # a library has restored Python's own handler
         end(signal.SIGINT)
     except Exception as error:
-        message = _for_the_user(error)
+        message = _user_message(error)
         if message is None:
             raise
     _end_with(message)
@@ -262,7 +262,7 @@ def _end_with(message: str) -> NoReturn:
     sys.exit(EXIT_BAD_INPUT)
 
 
-def _for_the_user(error: Exception) -> str | None:
+def _user_message(error: Exception) -> str | None:
     """The message of an error that the user can correct; None for a bug."""
     if isinstance(error, InputError | NonFiniteLoss):
         return str(error)

@@ -120,7 +120,7 @@ def text(config: Config) -> str:
     of_tasks = SimilarityRecipe if is_similarity(config_dict) else TaskRecipe
     type_ = of_tasks if is_of_tasks(config_dict) else Recipe
     lines = []
-    for row in _chosen(rows_of(type_), config_dict):
+    for row in _with_rows_of_choices(rows_of(type_), config_dict):
         default = row.default if row.default in ("", _REQUIRED) else f"default {row.default}"
         default = f" ({default})" if default else ""
         lines.append(f"  --config.{row.key}: {row.values}{default}")
@@ -128,7 +128,7 @@ def text(config: Config) -> str:
     return "\n".join(["The keys of the config:", *lines])
 
 
-def _chosen(rows: Iterator[Row], config_dict: Mapping[str, Any]) -> Iterator[Row]:
+def _with_rows_of_choices(rows: Iterator[Row], config_dict: Mapping[str, Any]) -> Iterator[Row]:
     """The rows, after each that chooses a class those of the class."""
     for row in rows:
         yield row

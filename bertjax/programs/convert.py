@@ -185,7 +185,7 @@ def _prove_vectors(pretrained: Pretrained, folder: Path) -> dict[str, float]:
     model = dataclasses.replace(pretrained, spec=module.spec)
     worst = 0.0
     for query in (True, False):
-        with _exactly():
+        with _exact_products():
             ours = proof.vectors(model, _VECTOR_TEXTS, query=query)
         # It does not look for all names of prompts that are read here.
         named = {"query" if query else "document"} <= pretrained.kept.get("prompts", {}).keys()
@@ -236,11 +236,11 @@ def _judged(shares: Mapping[str, float]) -> dict[str, str]:
 def _outputs(
     module: nn.Module, params: Params, inputs: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    with _exactly():
+    with _exact_products():
         return proof.outputs(_in_float32(module), params, inputs)
 
 
-def _exactly() -> AbstractContextManager:
+def _exact_products() -> AbstractContextManager:
     """Products of float32 are exact in it; by default GPUs and TPUs round their factors."""
     return jax.default_matmul_precision("highest")
 
@@ -280,11 +280,11 @@ def _history_of_fine_tuning(
     return recipe | results["chosen"], figures
 
 
-def _recipe(plain: Mapping[str, Any]) -> dict[str, Any]:
+def _recipe(config_dict: Mapping[str, Any]) -> dict[str, Any]:
     left_out = {*free_keys(Recipe), *free_keys(TaskRecipe), *_NOT_THE_RECIPE}
     return {
         key: value
-        for key, value in flat(plain).items()
+        for key, value in flat(config_dict).items()
         if not {key, key.split(".")[0], key.split(".")[-1]} & left_out
     }
 

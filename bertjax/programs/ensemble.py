@@ -57,8 +57,8 @@ def run(runs: Sequence[str], workdir: str, by: str) -> None:
     """
     check_given("--workdir", workdir, "say where the ensemble shall lie")
     folder, paths = local_folder(workdir), _distinct(runs)
-    plain = {ENSEMBLE: {"by": by, "runs": paths}}
-    check_same_config(folder, plain, free=())
+    config_dict = {ENSEMBLE: {"by": by, "runs": paths}}
+    check_same_config(folder, config_dict, free=())
     members = [_member(path) for path in paths]
     task = _common_task(members)
     if by == VOTES and isinstance(task.family, Regression):
@@ -76,10 +76,10 @@ def run(runs: Sequence[str], workdir: str, by: str) -> None:
         "data": data,
     }
     with exclusive(folder):
-        write_json(folder / "config.json", plain)
+        write_json(folder / "config.json", config_dict)
         results = _finished(folder, about, members)
         if results is None:
-            results = _made(folder, about, members, task, examples)
+            results = _predict_and_combine(folder, about, members, task, examples)
     print(f"{task.name}: {task.metric} on dev")
     for member in results["trials"]:
         print(f"  {member['run']}: {in_a_line(member)}")
@@ -174,7 +174,7 @@ def _finished(
     return results if valid else None
 
 
-def _made(
+def _predict_and_combine(
     folder: Path,
     about: dict[str, Any],
     members: Sequence[_Member],

@@ -63,10 +63,10 @@ def run(model: str | Source, source: str, output: str, documents: str | None, ne
 
 def _texts(source: str) -> list[InputRow]:
     origin = STANDARD_INPUT if source == STANDARD else source
-    return [_given(line, where) for line, where in lines_of(source, origin)]
+    return [_input_row(line, where) for line, where in lines_of(source, origin)]
 
 
-def _given(line: str, where: str) -> InputRow:
+def _input_row(line: str, where: str) -> InputRow:
     if not looks_like_json(line):
         return InputRow(line if line.strip() else "", {})
     further = json_object(line, where, _FORM)

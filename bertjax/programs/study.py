@@ -73,7 +73,7 @@ def run(
     _check_plan(study, name, files.folder)
     seconds_of(files.folder)
     work = _checked(study, stages, files)
-    done = _done(stages, files)
+    done = _finished_stages(stages, files)
     waiting = [stage for stage in stages if stage.name not in done]
     pace = _pace(SCALES[scale], stages, files, at_once) if waiting else None
     text = plan.text(study, work, done, pace, SCALES[scale], at_once)
@@ -88,7 +88,7 @@ def run(
 
     begin = time.time()
     with exclusive(files.folder):
-        write_json(files.folder / f"{name}{PLAN}", study.plain())
+        write_json(files.folder / f"{name}{PLAN}", study.as_dict())
         failed = Processes(files.folder, command, at_once).run(waiting, done)
         found = table.content(study, files.folder)
         taken = seconds_of(files.folder)
@@ -161,18 +161,18 @@ def _folder(stage: Stage, files: StudyFiles) -> str:
 
 def _check_plan(study: Study, name: str, folder: Path) -> None:
     """Raises InputError if the folder has another study of this name, or another such stage."""
-    stages = json.loads(json.dumps(study.plain()["stages"]))  # as they are in the file
+    stages = json.loads(json.dumps(study.as_dict()["stages"]))  # as they are in the file
     for path in sorted(folder.glob(f"*{PLAN}")):
         started = read_json(
             path, record(rows=list[str], stages=dict), hint="restore it from a copy"
         )
-        if path.name == f"{name}{PLAN}" and started["rows"] != study.plain()["rows"]:
+        if path.name == f"{name}{PLAN}" and started["rows"] != study.as_dict()["rows"]:
             raise InputError(
                 f"{path}: the study began with the rows {', '.join(started['rows'])}, and now "
-                f"has {', '.join(study.plain()['rows'])}: choose another --workdir"
+                f"has {', '.join(study.as_dict()['rows'])}: choose another --workdir"
             )
-        for stage, plain in stages.items():
-            if stage in started["stages"] and started["stages"][stage] != plain:
+        for stage, stage_dict in stages.items():
+            if stage in started["stages"] and started["stages"][stage] != stage_dict:
                 raise InputError(
                     f"{path}: the stage {stage} began with other settings (another --scale?): "
                     "choose another --workdir, or another name for the stage"
@@ -208,7 +208,7 @@ def _checked(study: Study, stages: Sequence[Stage], files: StudyFiles) -> dict[s
     return {stage.name: work_of(stage, files) for stage in stages}
 
 
-def _done(stages: Sequence[Stage], files: StudyFiles) -> set[str]:
+def _finished_stages(stages: Sequence[Stage], files: StudyFiles) -> set[str]:
     """The finished stages that stay; one without a record, or after a new one, runs again."""
     done: set[str] = set()
     wrong: list[str] = []

@@ -59,7 +59,7 @@ def make_phases(
                 name=name,
                 first_step=steps.start,
                 last_step=steps.stop,
-                parts=partial(_one_part, examples),
+                microbatches=partial(_one_microbatch, examples),
                 held_out=held_out_examples(recipe, phase, tokenizer, held_out),
                 rows=phase.batch_size,
                 accumulate=phase.accumulate,
@@ -78,8 +78,8 @@ def _context(examples: Examples) -> float:
     return mean_context(examples.batch(0, slice(0, rows))["segment_ids"])
 
 
-def _one_part(examples: Examples, number: int) -> list[Callable[[slice], HostBatch]]:
-    """Batch `number` as a list of one part, which makes the rows that are asked for."""
+def _one_microbatch(examples: Examples, number: int) -> list[Callable[[slice], HostBatch]]:
+    """Batch `number` as one microbatch, which makes the rows that are asked for."""
     return [partial(examples.batch, number)]
 
 

@@ -199,7 +199,7 @@ class Job:
                 state = state.started(load)
         return state, {}
 
-    def _own(self, part: str, params: Params, frozen: Params) -> Params:
+    def _trained_params(self, part: str, params: Params, frozen: Params) -> Params:
         return self.trainer.experiment.model.params_of(merged(params, frozen), part)
 
     def announcement(self) -> str:
@@ -212,7 +212,9 @@ class Job:
             here = experiment.model.parts[part]
             lines += [pretrained.summary()]
             if here.frozen is not True:
-                own = jax.eval_shape(partial(self._own, part), params, experiment.abstract_frozen)
+                own = jax.eval_shape(
+                    partial(self._trained_params, part), params, experiment.abstract_frozen
+                )
                 lines += [
                     f"  not trained on: {name}" for name in pretrained.params if name not in own
                 ]

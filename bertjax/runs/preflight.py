@@ -72,9 +72,11 @@ def check_same(facts: Mapping[str, Any]) -> None:
         )
 
 
-def facts_of(plain: Mapping[str, Any], folder: Path, content: Mapping[str, Any]) -> dict[str, Any]:
+def facts_of(
+    config_dict: Mapping[str, Any], folder: Path, content: Mapping[str, Any]
+) -> dict[str, Any]:
     """What must be the same on all hosts: a run's config and folder, and what it reads."""
-    config = {f"config.{key}": value for key, value in flat(plain).items()}
+    config = {f"config.{key}": value for key, value in flat(config_dict).items()}
     return config | {"--workdir": str(folder)} | dict(content)
 
 

@@ -173,7 +173,7 @@ class Glue(Task):
             )
         read = self._read_tfds if self._in_tfds else self._read_file
         what = f"example of {self.name} {split}"
-        return official_files.some(read(split, labelled), self.data, what)
+        return official_files.nonempty(read(split, labelled), self.data, what)
 
     def _read_file(self, split: str, labelled: bool) -> Iterator[TextPair]:
         name, folder = f"{split}.tsv", self._folder(split)

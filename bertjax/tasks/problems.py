@@ -156,7 +156,7 @@ class _Classes(Taught, Weighted):
     def family(self, training: Sequence[TextPair]) -> Classification:
         labels = [(str(example.label), example.where) for example in training]
         _check_alike(labels)
-        classes = _in_order({label for label, _ in labels})
+        classes = _sorted_labels({label for label, _ in labels})
         if len(classes) == 1:
             raise InputError(
                 f"{self._columns.data}: every row of the training file has the label {classes[0]!r}"
@@ -211,7 +211,7 @@ class _Labels(_Texts, Weighted):
         _check_alike(labels)
         if not labels:
             raise InputError(f"{self._columns.data}: no row of the training file has a label")
-        classes = _in_order({label for label, _ in labels})
+        classes = _sorted_labels({label for label, _ in labels})
         return MultiLabel(classes, pairs=bool(self._columns.text_b))
 
     def balanced(self, family: MultiLabel, training: Sequence[TextPair]) -> np.ndarray:
@@ -260,7 +260,7 @@ def _check_alike(labels: Iterable[tuple[str, str]]) -> None:
             )
 
 
-def _in_order(labels: Iterable[str]) -> tuple[str, ...]:
+def _sorted_labels(labels: Iterable[str]) -> tuple[str, ...]:
     """Sorts labels: first whole numbers by value, then the others in alphabetical order."""
 
     def key(label: str) -> tuple[bool, Decimal, str]:
@@ -312,7 +312,7 @@ class _Tags(Weighted):
 
     def family(self, training: Sequence[Sentence]) -> Tagging:
         _check_alike((tag, sentence.where) for sentence in training for tag in sentence.gold)
-        classes = _in_order(tags_of(training, self._columns.data))
+        classes = _sorted_labels(tags_of(training, self._columns.data))
         entity_tags = [tag for tag in classes if tag != OUTSIDE and is_entity_tag(tag)]
         others = [tag for tag in classes if not is_entity_tag(tag)]
         if OUTSIDE in classes and others and (entity_tags or all(map(_ALIKE.fullmatch, others))):

@@ -282,9 +282,9 @@ class QuestionAnswering:
         their logarithm. So scores can be compared between paragraphs, and one member keeps its
         scores.
         """
-        return [self._together(each, by) for each in zip(*members, strict=True)]
+        return [self._averaged_spans(each, by) for each in zip(*members, strict=True)]
 
-    def _together(self, members: Sequence[Spans], by: str) -> Spans:
+    def _averaged_spans(self, members: Sequence[Spans], by: str) -> Spans:
         listed = [span for member in members for span in member.answers]
         likeliest: dict[str, Span] = {}
         for span in sorted(listed, key=lambda span: -span.probability):

@@ -115,7 +115,7 @@ class Squad(Task):
                 flush=True,
             )
         but = " whose answer is at its answer_start" if left_out else ""
-        return official_files.some(questions, f"{self.data} {part or split}", f"question{but}")
+        return official_files.nonempty(questions, f"{self.data} {part or split}", f"question{but}")
 
     def _question(self, where: str, context: str, fields: Mapping[str, Any]) -> Question:
         impossible = fields.get("is_impossible", False)
@@ -273,17 +273,17 @@ def _json_records(folder: Path, name: str) -> _Records:
 def _tfds_records(name: str, split: str) -> _Records:
     for number, example in enumerate(tfds.open_split(name, split)):
         place = f"tfds:{name} {split} example {number}"
-        fields = converted_with_hint(_plain(example), _EXAMPLE, place, _HINT)
+        fields = converted_with_hint(_as_json(example), _EXAMPLE, place, _HINT)
         answers = zip(*(fields["answers"][key] for key in ("text", "answer_start")), strict=True)
         fields["answers"] = [{"text": text, "answer_start": start} for text, start in answers]
         yield f"{place} (id {fields['id']})", fields["context"], fields
 
 
-def _plain(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _plain(each) for key, each in value.items()}
+        return {key: _as_json(each) for key, each in value.items()}
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_as_json(each) for each in value]
     return value.decode("utf-8") if isinstance(value, bytes) else value

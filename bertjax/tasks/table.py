@@ -129,7 +129,7 @@ class Table(Columns, Task):
         names = (file_names,) if file_names else _names(split)
         path = official_files.find(Path(self.data), *names)
         rows = read_rows(path.parent, path.name)
-        return official_files.some((self._problem.example(row, split) for row in rows), path)
+        return official_files.nonempty((self._problem.example(row, split) for row in rows), path)
 
     def tune(self, examples: Sequence[Any], predictions: Sequence[Any]) -> dict[str, Any]:
         """See `Task`: the thresholds of several labels or of "no answer", else {}."""

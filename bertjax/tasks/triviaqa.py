@@ -205,7 +205,7 @@ def _records(path: Path, value: Any, type_: Any) -> dict[str, Mapping[str, Any]]
 
 def _beginnings(folder: Path, names: Iterable[str], origin: Path) -> dict[str, str]:
     places = _places(folder)
-    wanted = {name: places.get(name) or places.get(_any_form(name)) for name in names}
+    wanted = {name: places.get(name) or places.get(_normalized_name(name)) for name in names}
     found = {name: place for name, place in wanted.items() if place is not None}
     missing = [name for name in wanted if name not in found]
     if missing:
@@ -219,16 +219,16 @@ def _beginnings(folder: Path, names: Iterable[str], origin: Path) -> dict[str, s
 
 
 def _places(folder: Path) -> dict[str, str]:
-    """The path of each document under its name, and under `_any_form` of it."""
+    """The path of each document under its name, and under `_normalized_name` of it."""
     files = {
         os.path.relpath(os.path.join(parent, name), folder): os.path.join(parent, name)
         for parent, _, names in os.walk(folder)
         for name in names
     }
-    return {_any_form(name): path for name, path in files.items()} | files
+    return {_normalized_name(name): path for name, path in files.items()} | files
 
 
-def _any_form(name: str) -> str:
+def _normalized_name(name: str) -> str:
     """A file name in lower case and one Unicode form: the JSON files and the folder differ."""
     return unicodedata.normalize("NFC", name).casefold()
 
@@ -264,12 +264,12 @@ def _pairs(
     mine = {name: contexts[name] for name in names if contexts[name]}
     if split == TRAIN:
         sought = _searchable(question["Answer"])
-        answers = {name: _first(context, sought) for name, context in mine.items()}
+        answers = {name: _first_occurrence(context, sought) for name, context in mine.items()}
         mine = {name: context for name, context in mine.items() if answers[name]}
     elif not mine:
         raise InputError(f"{where}: has no document with words in it: remove the question")
     else:
-        right = _right(question["Answer"], where) if split == DEV else ()
+        right = _right_answers(question["Answer"], where) if split == DEV else ()
         answers = dict.fromkeys(mine, right)
     for name, context in mine.items():
         place = f"{where} document {name}"
@@ -278,7 +278,7 @@ def _pairs(
         )
 
 
-def _right(answer: Mapping[str, Any], where: str) -> tuple[Answer, ...]:
+def _right_answers(answer: Mapping[str, Any], where: str) -> tuple[Answer, ...]:
     """All right answers, as the official script knows them."""
     texts = [*answer["NormalizedAliases"], *(answer.get("HumanAnswers") or ())]
     if not texts:
@@ -300,7 +300,7 @@ def _folded(text: str) -> str:
     return text.lower()
 
 
-def _first(context: str, sought: Iterable[str]) -> tuple[Answer, ...]:
+def _first_occurrence(context: str, sought: Iterable[str]) -> tuple[Answer, ...]:
     """The first occurrence of any of `sought` as whole words (at one place the longest), or ()."""
     text = _folded(context)
     found = []

@@ -33,8 +33,8 @@ class BPE(LibraryFile):
             "model.dropout": (model.get("dropout") or None, (None,)),
         }
 
-    def _plain(self, description: dict, model: dict, origin: str) -> dict[str, Any]:
-        plain = {
+    def _library_fields(self, description: dict, model: dict, origin: str) -> dict[str, Any]:
+        model_fields = {
             "type": "BPE",
             "dropout": None,
             "unk_token": model.get("unk_token"),
@@ -46,7 +46,7 @@ class BPE(LibraryFile):
             "vocab": model["vocab"],
             "merges": _merges(model, origin),
         }
-        return {"model": plain}
+        return {"model": model_fields}
 
 
 def _merges(model: Mapping[str, Any], origin: str) -> list[list[str]]:

@@ -53,9 +53,9 @@ class ByteLevelBPE(BPE):
             "pre_tokenizer.add_prefix_space": (last.get("add_prefix_space"), prefix),
         }
 
-    def _plain(self, description: dict, model: dict, origin: str) -> dict[str, Any]:
+    def _library_fields(self, description: dict, model: dict, origin: str) -> dict[str, Any]:
         split = description["pre_tokenizer"]
-        return super()._plain(description, model, origin) | {
+        return super()._library_fields(description, model, origin) | {
             "pre_tokenizer": split,
             "decoder": _DECODER,
         }

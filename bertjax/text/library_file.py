@@ -80,16 +80,18 @@ class LibraryFile(LibraryPieces):
                     f"{', '.join(self.NORMALIZERS)}: it cannot give the ids of this tokenizer"
                 )
         self.cased = not any(s.get("lowercase", s.get("type") == _LOWERCASE) for s in normalizers)
-        plain = {
+        usual_fields = {
             "version": "1.0",
             "truncation": None,
             "padding": None,
             "added_tokens": sorted(description["added_tokens"], key=lambda token: token["id"]),
             "normalizer": description.get("normalizer"),
             "post_processor": None,
-            **self._plain(description, model, origin),
+            **self._library_fields(description, model, origin),
         }
-        written = json.dumps(plain, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+        written = json.dumps(
+            usual_fields, ensure_ascii=False, separators=(",", ":"), sort_keys=True
+        )
         self.vocabulary = written.encode()
         try:
             self.library = Library.from_buffer(self.vocabulary)
@@ -117,7 +119,7 @@ class LibraryFile(LibraryPieces):
         """What the file must have, by the place in it."""
 
     @abc.abstractmethod
-    def _plain(self, description: dict, model: dict, origin: str) -> dict[str, Any]:
+    def _library_fields(self, description: dict, model: dict, origin: str) -> dict[str, Any]:
         """The model, pre_tokenizer and decoder of the checked file, in one form."""
 
     def description(self) -> dict[str, Any]:

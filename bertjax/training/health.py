@@ -86,7 +86,7 @@ class HealthRules:
             self._diverging(self._of_last_stage(rows))
             or self._plateau(held_out[-2:])
             or self._warned(held_out[-3:])
-            or self._beside_baseline(held_out[-1])
+            or self._compared_with_baseline(held_out[-1])
         )
 
     def diverging_above(self, rows: Sequence[Mapping[str, Any]]) -> tuple[int, float] | None:
@@ -170,7 +170,7 @@ class HealthRules:
             return None
         return HealthStatus(self.objective.warned, f"{self._figures(held_out[-1])}; {warnings[-1]}")
 
-    def _beside_baseline(self, row: Mapping[str, Any]) -> HealthStatus:
+    def _compared_with_baseline(self, row: Mapping[str, Any]) -> HealthStatus:
         """Healthy below the unigram baseline; unknown above it, and without one."""
         if self.unigram_baseline is None:
             return HealthStatus(UNKNOWN, self._figures(row))

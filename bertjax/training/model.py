@@ -182,12 +182,12 @@ class Model:
 
     def factors_of(self, params: Params, part: str = "") -> Params:
         """The factors of a part's adapters, without their scale."""
-        flat = flatten_dict(self._own(params, part))
+        flat = flatten_dict(self._stored_params(params, part))
         return unflatten_dict({path: leaf for path, leaf in flat.items() if path[-1] in FACTORS})
 
     def _computed(self, params: Params, part: str) -> Params:
         """The parameters with which a part computes: those of adapters with their scale."""
-        own, changed = self._own(params, part), self.parts[part].changed
+        own, changed = self._stored_params(params, part), self.parts[part].changed
         if not changed:
             return own
         flat = flatten_dict(own)
@@ -196,7 +196,7 @@ class Model:
             flat[up] = scale * flat[up]
         return unflatten_dict(flat)
 
-    def _own(self, params: Params, part: str) -> Params:
+    def _stored_params(self, params: Params, part: str) -> Params:
         if "" in self.parts:
             return params
         flat = flatten_dict(params[part])

@@ -184,7 +184,7 @@ def test_bad_input_is_told_before_anything_starts(arguments, a_known_pace, wrong
     elif wrong == "data":
         shutil.rmtree(data)
     elif wrong in ("rows", "settings"):
-        plan = read_study(file, SCALES[scale]).plain()
+        plan = read_study(file, SCALES[scale]).as_dict()
         Path(folder).mkdir()
         Path(folder, "two_ways.plan.json").write_text(json.dumps(plan), encoding="utf-8")
         old, new = ('"masked"]', '"other"]') if wrong == "rows" else ('"gelu_tanh"', '"gelu"')
@@ -311,11 +311,11 @@ def finished(arguments):
 
 def test_what_is_done_is_known_by_what_it_was_made_from(finished):
     files, stages = finished
-    assert study._done(stages, files) == {"plain", "evaluate-plain", "CoLA-plain-0"}
+    assert study._finished_stages(stages, files) == {"plain", "evaluate-plain", "CoLA-plain-0"}
     (files.folder / "made" / "CoLA-plain-0.json").unlink()  # its program looks at it again
-    assert study._done(stages, files) == {"plain", "evaluate-plain"}
+    assert study._finished_stages(stages, files) == {"plain", "evaluate-plain"}
     (files.folder / "made" / "plain.json").unlink()
-    assert study._done(stages, files) == set()
+    assert study._finished_stages(stages, files) == set()
 
 
 @pytest.mark.parametrize(
@@ -373,17 +373,17 @@ def test_what_is_done_is_known_by_what_it_was_made_from(finished):
 )
 def test_what_no_longer_fits_is_told(finished, tmp_path, file, old, new, message):
     files, stages = finished
-    assert study._done(stages, files)
+    assert study._finished_stages(stages, files)
     provenance._data.cache_clear()  # the next command is another process
     path = tmp_path / file
     text = path.read_text(encoding="utf-8")
     assert old in text
     path.write_text(text.replace(old, new), encoding="utf-8")
     if not message:
-        assert study._done(stages, files)
+        assert study._finished_stages(stages, files)
         return
     with pytest.raises(InputError, match=f"{message}.*: undo the change; or remove the folder"):
-        study._done(stages, files)
+        study._finished_stages(stages, files)
 
 
 def test_other_text_is_told(finished, tiny_corpus, tmp_path):
@@ -391,10 +391,10 @@ def test_other_text_is_told(finished, tiny_corpus, tmp_path):
     other = tmp_path / "other"
     shutil.copytree(tiny_corpus, other)
     moved = dataclasses.replace(files, corpus=str(other))
-    assert study._done(stages, moved)  # where it lies is free
+    assert study._finished_stages(stages, moved)  # where it lies is free
     twice = dataclasses.replace(files, corpus=f"{other},{tiny_corpus}")
     with pytest.raises(InputError, match="stage plain: the train text changed; .*heldout text"):
-        study._done(stages, twice)
+        study._finished_stages(stages, twice)
 
 
 @pytest.mark.slow

@@ -107,9 +107,9 @@ class _Reader(io.RawIOBase):
         self._name = name
         self._place, self._size = 0, -1
         self._file: Any = None
-        self._again(lambda: None)
+        self._with_retries(lambda: None)
 
-    def _again(self, use: Callable[[], T]) -> T:
+    def _with_retries(self, use: Callable[[], T]) -> T:
         """The result of `use`, which may need several connections."""
 
         def once() -> T:
@@ -150,13 +150,13 @@ class _Reader(io.RawIOBase):
         wanted = min(len(buffer), max(0, self._size - self._place))
         read = 0
         while read < wanted:
-            data = self._again(partial(self._some, wanted - read))
+            data = self._with_retries(partial(self._read_some, wanted - read))
             buffer[read : read + len(data)] = data
             read += len(data)
             self._place += len(data)
         return read
 
-    def _some(self, most: int) -> bytes:
+    def _read_some(self, most: int) -> bytes:
         """At least one byte from the present place."""
         self._file.seek(self._place)
         if data := self._file.read(most):

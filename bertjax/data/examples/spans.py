@@ -134,8 +134,10 @@ class SpanSampler:
         replaces_a = last & (~first | (draws.below(2, "piece", index) == 1))
         cut, inside = self._cut(index, sentence, start, end, replaces_a)
         wanted = np.where(replaces_a, cut - start, end - cut)
-        place, available = self._elsewhere(index, source, document, wanted, replaces_a, inside)
-        length = self._alike(np.minimum(wanted, available), np.stack([cut, place]), replaces_a)
+        place, available = self._other_document(index, source, document, wanted, replaces_a, inside)
+        length = self._aligned_length(
+            np.minimum(wanted, available), np.stack([cut, place]), replaces_a
+        )
 
         # Only this draw decides whether the replacement is used.
         is_random = draws.below(2, "is random", index)
@@ -168,7 +170,7 @@ class SpanSampler:
         following = np.searchsorted(sentences, place, side="right")
         return np.where(inside, place, sentences[following - replaces_a]), inside
 
-    def _elsewhere(
+    def _other_document(
         self,
         index: np.ndarray,
         source: np.ndarray,
@@ -206,7 +208,9 @@ class SpanSampler:
         place = np.where(inside, np.where(for_a, backwards, forwards), border)
         return place, np.where(for_a, place - begin, stop - place)
 
-    def _alike(self, length: np.ndarray, places: np.ndarray, for_a: np.ndarray) -> np.ndarray:
+    def _aligned_length(
+        self, length: np.ndarray, places: np.ndarray, for_a: np.ndarray
+    ) -> np.ndarray:
         """A length <= `length` at which both texts, or neither, end (A: begin) with a sentence."""
         sentences = self._store.sentence_starts
         outer = np.where(for_a, places - length, places + length)

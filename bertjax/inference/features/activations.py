@@ -89,14 +89,14 @@ def compute(folder: Path, name: str, encoded: EncodedWords, extractor: Extractor
       InputError: the disk is full, another process is using the folder, or the file is damaged.
     """
     final = folder / f"{name}-{_identity(encoded, extractor)[:16]}.npy"
-    path = from_first(lambda: _found(final))
+    path = from_first(lambda: _checked_file(final))
     if not path:
         with exclusive_on_first(folder):
             path = _fill(final, encoded, extractor)
     return np.load(path, mmap_mode="r")
 
 
-def _found(final: Path) -> str | None:
+def _checked_file(final: Path) -> str | None:
     """The finished file, whose content is checked."""
     path = content_named(final)
     if path:

@@ -73,7 +73,7 @@ class Chart:
         drawn = element(
             "svg",
             element("title", f"{self.title} over {self.over}"),
-            *self._behind(view),
+            *self._background(view),
             *_axes(view),
             *(each for curve in thin for each in _drawn(curve, places[curve.name], view)),
             viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
@@ -117,7 +117,7 @@ class Chart:
         first, last = min(0.0, steps.min()), steps.max()
         return first, max(last, first + 1.0), low - room, high + room
 
-    def _behind(self, view: tuple[float, float, float, float]) -> list[Html]:
+    def _background(self, view: tuple[float, float, float, float]) -> list[Html]:
         left, right, low, high = view
         found = []
         for band in self.bands:

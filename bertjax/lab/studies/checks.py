@@ -53,7 +53,7 @@ def check_stage(stage: Stage, files: StudyFiles) -> None:
     if not stage.config and set(stage.settings) != (flags := _FLAGS.get(stage.program, set())):
         raise InputError(
             f"settings={dict(stage.settings)}: {stage.program} without a config has these: "
-            f"{_or(flags) or 'none'}"
+            f"{_listed(flags) or 'none'}"
         )
     by, batches = stage.settings.get("by"), stage.settings.get("batches", 1)
     if stage.program == "ensemble":
@@ -113,21 +113,21 @@ def _unknown_figure(stage: Stage, figure: str, files: StudyFiles) -> str:
         metrics = {"loss", *recipe.objective.columns}
         metrics |= {f"{name}_stderr" for name in metrics if name.endswith("accuracy")}
         fits = place in lengths and metric in metrics
-        return "" if fits else f"LENGTH/METRIC of {_or(lengths)} and {_or(metrics)}"
+        return "" if fits else f"LENGTH/METRIC of {_listed(lengths)} and {_listed(metrics)}"
     if stage.program not in ("finetune", "ensemble"):
         return f"none ({stage.program} writes no figures)"
     tuned = stage.start[0] if stage.program == "ensemble" else stage
     fine_tuning = TaskRecipe.from_config(files.config(tuned))
     parts = fine_tuning.features.choices if fine_tuning.features else ("",)
     if stage.program == "finetune" and stage.part not in parts:
-        return f"no part {stage.part!r} in its results; there are {_or(parts)}"
+        return f"no part {stage.part!r} in its results; there are {_listed(parts)}"
     task = fine_tuning.task
     splits = {*task.dev_splits, *task.test_splits, "test"}  # the file of a test may come later
     pattern = _METRICS[task.family.objective]
     if slash and place in splits and re.fullmatch(pattern, metric):
         return ""
-    return f"SPLIT/METRIC of {_or(splits)} and of the metrics of {task.name}"
+    return f"SPLIT/METRIC of {_listed(splits)} and of the metrics of {task.name}"
 
 
-def _or(words: Iterable[str]) -> str:
+def _listed(words: Iterable[str]) -> str:
     return ", ".join(sorted(words))

@@ -33,7 +33,7 @@ class StudyFiles:
         """The config of a stage, as its program takes it; its settings alone if it has no file."""
         if not stage.config:
             return dict(stage.settings)
-        config = read_config_file(self._found(stage.config))
+        config = read_config_file(self._resolved(stage.config))
         settings = dict(stage.settings)
         if stage.program == "pretrain":
             settings = {"corpus": self.corpus} | settings
@@ -55,7 +55,7 @@ class StudyFiles:
         """The minimal pairs of a stage that scores grammar."""
         return _pairs(self.place(stage), stage.settings["most"])
 
-    def _found(self, config: str) -> str:
+    def _resolved(self, config: str) -> str:
         """A stage's config, "FILE.py:WORD", with the path of the file where it was found."""
         path, colon, word = config.partition(":")
         around = Path(self.study).resolve().parents

@@ -32,7 +32,10 @@ _FREE = marked(Recipe, FREE) | marked(TaskRecipe, FREE)
 def made_from(stage: Stage, files: StudyFiles) -> dict[str, Any]:
     """What a stage is made from: its config, and hashes of its text, data and earlier stages."""
     config = config_dict_of(files.config(stage))
-    hashes = {f"the results of {each.name}": _hash_of(_left(each, files)) for each in stage.start}
+    hashes = {
+        f"the results of {each.name}": _hash_of(_hashes_of_results(each, files))
+        for each in stage.start
+    }
     if stage.program == "pretrain":
         recipe = Recipe.from_config(config)
         corpora = {recipe.corpus, *(phase.corpus for phase in recipe.phases if phase.corpus)}
@@ -51,7 +54,7 @@ def remember(stage: Stage, files: StudyFiles, origin: dict[str, Any]) -> None:
     """Records what `made_from` returned before a stage ran, and hashes of what it has written."""
     path = _path(stage, files.folder)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, origin | {"left": _left(stage, files)})
+    write_json(path, origin | {"left": _hashes_of_results(stage, files)})
 
 
 def is_remembered(stage: Stage, study: Path) -> bool:
@@ -63,7 +66,7 @@ def changes(stage: Stage, files: StudyFiles) -> Iterator[str]:
     """Describes each change in what a finished stage was made from, or in what it has written."""
     type_ = record(config=dict, hashes=dict[str, str], left=dict[str, str])
     known = read_json(_path(stage, files.folder), type_, hint="remove it")
-    now, left = made_from(stage, files), _left(stage, files)
+    now, left = made_from(stage, files), _hashes_of_results(stage, files)
     # What a config leaves to the run stays as the run has chosen it.
     chosen = (key for key, value in flat(now["config"]).items() if value == AUTO)
     if difference := config_difference(known["config"], now["config"], (*_FREE, *chosen)):
@@ -80,7 +83,7 @@ def _path(stage: Stage, study: Path) -> Path:
     return study / "made" / f"{stage.name}.json"
 
 
-def _left(stage: Stage, files: StudyFiles) -> dict[str, str]:
+def _hashes_of_results(stage: Stage, files: StudyFiles) -> dict[str, str]:
     """The hash of each file in the stage's folder from which figures or weights are read."""
     folder = folder_of(stage, files.folder)
     found = {

@@ -115,7 +115,7 @@ def _legend(table: Mapping[str, Any]) -> str:
     seeds = sorted({len(cell["values"]) for cell in cells if cell["values"]})
     lines = []
     if seeds:
-        lines.append(f"Seeds: {_or(seeds)}; ± is their standard deviation.")
+        lines.append(f"Seeds: {_alternatives(seeds)}; ± is their standard deviation.")
     if any(cell["clear"] is False for cell in cells):
         other = "first row" if table["against"] == "first" else "row above"
         lines.append(f"{_EQUAL}: not clearly different from the {other} (t test, 5 %).")
@@ -124,5 +124,5 @@ def _legend(table: Mapping[str, Any]) -> str:
     return " ".join(lines)
 
 
-def _or(numbers: Sequence[int]) -> str:
+def _alternatives(numbers: Sequence[int]) -> str:
     return " or ".join(map(str, numbers))

@@ -85,7 +85,7 @@ class SelfAttention(nn.Module):
             shares = probabilities(joined(qkv), mask, self.pattern, rotation)
             self.sow(ATTENTION, "probabilities", shares)
         if cached:
-            context = self._go_on(joined(qkv), mask.keys, rotation)
+            context = self._attend_to_cache(joined(qkv), mask.keys, rotation)
         else:
             drop = (
                 DropoutSpec(dropout_seed(self), self.rate, self.dropout_bits) if dropping else None
@@ -95,7 +95,9 @@ class SelfAttention(nn.Module):
             )
         return dense(heads, embed, self.output_init, name="output")(context)
 
-    def _go_on(self, qkv: jax.Array, mask: jax.Array, rotation: Rotation | None) -> jax.Array:
+    def _attend_to_cache(
+        self, qkv: jax.Array, mask: jax.Array, rotation: Rotation | None
+    ) -> jax.Array:
         """One token's attention to itself and the cache: qkv [B, 1, 3, N, H] -> [B, 1, N, H]."""
         rows, place = jnp.arange(len(qkv)), mask.sum(1) - 1
         qkv = qkv if rotation is None else rotated(qkv, rotation)

@@ -49,10 +49,10 @@ def answers_of(
     found = search(vectors, documents, compared_by, nearest, opened.placement)
     for numbers, scores in zip(*found, strict=True):
         each = zip([lines[n] for n in numbers], scores.tolist(), strict=True)
-        yield {"nearest": [_near(line, score, *among[line]) for line, score in each]}
+        yield {"nearest": [_near_document(line, score, *among[line]) for line, score in each]}
 
 
-def _near(line: int, score: float, text: str, further: dict[str, Any]) -> dict[str, Any]:
+def _near_document(line: int, score: float, text: str, further: dict[str, Any]) -> dict[str, Any]:
     return with_further(further, {"line": line, "score": score, "text": text})
 
 

@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from bertjax.base.errors import InputError
-from bertjax.runs.contrastive.vectors import PairScorer, Vectorizer, own_similarities, search
+from bertjax.runs.contrastive.vectors import PairScorer, Vectorizer, paired_similarities, search
 from bertjax.tasks.similarity.choices import pair_scores, triplet_accuracy
 from bertjax.tasks.similarity.examples import Columns, Example, read_dev
 from bertjax.tasks.similarity.rankings import METRICS, score_run, without_queries
@@ -55,7 +55,7 @@ class ByVectors:
             )
             for side in range(2)
         )
-        return own_similarities(queries, passages, self._name)
+        return paired_similarities(queries, passages, self._name)
 
     def found(
         self, params: Params, queries: Sequence[str], documents: Sequence[str], what: str

@@ -118,7 +118,7 @@ class SimilarityJob:
         state = self.trainer.experiment.initial_state(self.recipe.seed)
         return state.started(partial(load_into, pretrained=self.source, model=model))
 
-    def whole(self, params: Params) -> Params:
+    def all_params(self, params: Params) -> Params:
         """The parameters of a state and those that are not trained, as they are evaluated."""
         return merged(params, self.trainer.experiment.frozen)
 
@@ -221,7 +221,7 @@ def _phase(
     batches = data.batches(recipe, pretrained.tokenizer, recipe.lengths(spec))
     steps = recipe.total_steps or math.ceil(recipe.epochs * len(data) / recipe.batch_size)
 
-    def parts(number: int) -> list[Callable[[slice], HostBatch]]:
+    def microbatches(number: int) -> list[Callable[[slice], HostBatch]]:
         return [partial(batches.batch, number)]
 
     sample = range(min(_SAMPLE, steps))
@@ -231,7 +231,7 @@ def _phase(
         name="contrastive",
         first_step=0,
         last_step=steps,
-        parts=parts,
+        microbatches=microbatches,
         held_out=None,
         rows=recipe.batch_size,
         accumulate=1,

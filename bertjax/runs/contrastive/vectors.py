@@ -135,7 +135,7 @@ class PairScorer(_OnDevices):
         return np.array(self.outputs(params, encoded, self.longest, what))[:, 0]
 
 
-def own_similarities(queries: TextVectors, passages: TextVectors, name: str) -> np.ndarray:
+def paired_similarities(queries: TextVectors, passages: TextVectors, name: str) -> np.ndarray:
     """The similarity of query i and passage i, float32 [N]; `name` is a key of `SIMILARITIES`."""
 
     @jax.jit

@@ -114,7 +114,7 @@ class Search:
         for number, trial in enumerate(self._grid, start=1):
             if trial not in self._finished:
                 say(f"trial {number} of {len(self._grid)}: {trial.name}")
-                if not self._try(trial):
+                if not self._run_trial(trial):
                     return None
         results = self._results
         stored = self._best_model.trial()
@@ -128,7 +128,7 @@ class Search:
             # The stored model is of another trial: the grid was larger before, or the run was
             # killed before it stored the model.
             say(f"once more, for its model: {best.name}")
-            if not self._try(best, keep=True):
+            if not self._run_trial(best, keep=True):
                 return None
             if self._best_model.trial() != best.name:
                 raise InputError(
@@ -146,7 +146,7 @@ class Search:
     def _folder_of(self, trial: Trial, name: str = "") -> Path:
         return trial_folder(self._folder / name, trial.name)
 
-    def _of(self, result: Mapping[str, Any], name: str) -> dict[str, Any]:
+    def _result_of_task(self, result: Mapping[str, Any], name: str) -> dict[str, Any]:
         """The result of a trial for one task, in the form that a run of that task alone has."""
         if not name:
             return dict(result)
@@ -168,7 +168,7 @@ class Search:
                 )
         return result
 
-    def _try(self, trial: Trial, keep: bool = False) -> bool:
+    def _run_trial(self, trial: Trial, keep: bool = False) -> bool:
         """Trains and scores a trial, stores the best model; False if a signal stopped it."""
         folder = self._folder_of(trial)
         begin, resumed = time.perf_counter(), from_first(lambda: self._open(trial))
@@ -187,7 +187,9 @@ class Search:
             if not resumed:  # otherwise the earlier time is unknown
                 result["seconds"] = round(time.perf_counter() - begin, 1)
             if keep or all(_value(other) < _value(result) for other in self._finished.values()):
-                settings = {name: self._of(result, name)["settings"] for name in self._tasks}
+                settings = {
+                    name: self._result_of_task(result, name)["settings"] for name in self._tasks
+                }
                 self._best_model.save(params, trial.name, settings)
                 self._best_outputs = outputs
         result = from_first(lambda: self._close(trial, result))
@@ -205,7 +207,9 @@ class Search:
     def _close(self, trial: Trial, result: dict[str, Any]) -> dict[str, Any]:
         if trial not in self._finished:
             for name in self._recipe.names:
-                write_json(self._folder_of(trial, name) / RESULTS_FILE, self._of(result, name))
+                write_json(
+                    self._folder_of(trial, name) / RESULTS_FILE, self._result_of_task(result, name)
+                )
         self._remove_checkpoints(trial)
         return result
 
@@ -217,7 +221,7 @@ class Search:
         predictions = self._dev_predictions(outputs)
         scores = self._score(predictions)
         for name, task in self._tasks.items():
-            settings = self._of(scores, name)["settings"]
+            settings = self._result_of_task(scores, name)["settings"]
             arguments = self._dev_examples(name), predictions[name], settings
             write_resampled(self._folder_of(trial, name), task, *arguments)
         return scores
@@ -273,7 +277,7 @@ class Search:
         for name, task in self._tasks.items():
             output = self._folder / name / PREDICTIONS_FOLDER
             output.mkdir(exist_ok=True)
-            data, settings = self._data[name], self._of(scores, name)["settings"]
+            data, settings = self._data[name], self._result_of_task(scores, name)["settings"]
             found = predictions[name] | self._decoded(name, data.test, test[name])
             for split, part in (data.dev | data.test).items():
                 task.write(output, split, part.examples, found[split], settings)
@@ -303,8 +307,10 @@ class Search:
         return {name: self._results_of(name, best, scores) for name in self._recipe.names}
 
     def _results_of(self, name: str, best: Trial, scores: Mapping[str, Any]) -> dict[str, Any]:
-        trials = {trial: self._of(result, name) for trial, result in self._results.items()}
-        found = self._of(scores, name)
+        trials = {
+            trial: self._result_of_task(result, name) for trial, result in self._results.items()
+        }
+        found = self._result_of_task(scores, name)
         task = self._tasks.get(name)
         results = {
             "task": task.name if task else ", ".join(self._tasks),

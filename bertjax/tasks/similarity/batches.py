@@ -94,7 +94,7 @@ class Mixed:
                 width = examples.width
                 passage[here, :width] = passage_key[here, :width] = examples.passage[chosen]
             else:
-                other = self._other(int(which), chosen, epoch)
+                other = self._partners(int(which), chosen, epoch)
                 passage[here, 0] = examples.query[other]
                 key = self._first_label[which] + examples.labels[chosen]
                 query_key[here], passage_key[here, 0] = key, key
@@ -103,11 +103,11 @@ class Mixed:
         keys = query_key.astype(np.int32), passage_key.astype(np.int32)
         return Chosen(query, passage, scores, *keys)
 
-    def whole(self, number: int) -> Chosen:
+    def all_rows(self, number: int) -> Chosen:
         """All rows of batch `number`."""
         return self.batch(number, slice(0, self._batch_size))
 
-    def _other(self, source: int, chosen: np.ndarray, epoch: np.ndarray) -> np.ndarray:
+    def _partners(self, source: int, chosen: np.ndarray, epoch: np.ndarray) -> np.ndarray:
         """For each example another one with the same label, in each epoch another."""
         order, place, start, count = self._members[source]
         label = self._sources[source].labels[chosen]  # type: ignore[index]
@@ -209,7 +209,7 @@ class Batches:
 
     def batch(self, number: int, rows: slice) -> HostArrays:
         """Rows of batch `number`; see `bertjax.objectives.similarity` for its arrays."""
-        whole = self._mixed.whole(number)
+        whole = self._mixed.all_rows(number)
         chosen = whole.rows(rows)
         texts, result = (chosen.query, chosen.passage), _keys(chosen)
         lengths = self.lengths(whole)
@@ -221,7 +221,7 @@ class Batches:
 
     def tokens(self, number: int) -> int:
         """The positions of batch `number`, padding included."""
-        whole = self._mixed.whole(number)
+        whole = self._mixed.all_rows(number)
         query, passage = self.lengths(whole)
         return len(whole.query) * query + whole.passage.size * passage
 
@@ -252,7 +252,7 @@ class JoinedBatches:
 
     def batch(self, number: int, rows: slice) -> HostArrays:
         """Rows of batch `number`; see `bertjax.objectives.similarity` for its arrays."""
-        whole = self._mixed.whole(number)
+        whole = self._mixed.all_rows(number)
         chosen, length = whole.rows(rows), self._length(whole)
         shape = (*chosen.passage.shape, length)
         ids, mask, types = (np.full(shape, x, np.int32) for x in (self._tokenizer.pad_id, 0, 0))
@@ -267,7 +267,7 @@ class JoinedBatches:
 
     def tokens(self, number: int) -> int:
         """The positions of batch `number`, padding included."""
-        whole = self._mixed.whole(number)
+        whole = self._mixed.all_rows(number)
         return whole.passage.size * self._length(whole)
 
 

@@ -147,7 +147,7 @@ def _table(spec: str, split: str) -> list[FileRow]:
             "such as titles:text:wiki/*.txt"
         )
     folder, names = (path, _names(split)) if path.is_dir() else (path.parent, (path.name,))
-    return official_files.some(read_rows(folder, *names), official_files.find(folder, *names))
+    return official_files.nonempty(read_rows(folder, *names), official_files.find(folder, *names))
 
 
 def _example(row: FileRow, columns: Columns, problem_of: Problem = lambda scores: "") -> Example:

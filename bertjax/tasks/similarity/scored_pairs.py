@@ -68,7 +68,7 @@ def read_pairs(source: str) -> list[ScoredPair]:
     if not official_files.exists(path.parent, path.name):
         raise InputError(f"{source}: no such file: name one, or FORMAT:FILE ({', '.join(FORMATS)})")
     rows = _published_rows(path, form) if published else read_rows(path.parent, path.name)
-    return official_files.some((_pair(row, form) for row in rows), path)
+    return official_files.nonempty((_pair(row, form) for row in rows), path)
 
 
 def _published_rows(path: Path, form: _Format) -> Iterator[FileRow]:

@@ -166,7 +166,7 @@ def raise_together() -> Iterator[None]:
     if fault and not isinstance(fault, InputError):
         raise fault  # with its traceback
     if any(faults):
-        raise InputError("; ".join(_by_host(faults))) from fault
+        raise InputError("; ".join(_messages_by_host(faults))) from fault
 
 
 def from_first(make: Callable[[], T]) -> T:
@@ -202,7 +202,7 @@ def _message(fault: BaseException) -> str:
     return str(fault) if isinstance(fault, InputError) else repr(fault)
 
 
-def _by_host(faults: Sequence[str | None]) -> list[str]:
+def _messages_by_host(faults: Sequence[str | None]) -> list[str]:
     """The messages with the names of their hosts; equal messages become one."""
     hosts = {
         text: [i for i, other in enumerate(faults) if other == text] for text in faults if text

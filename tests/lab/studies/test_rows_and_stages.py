@@ -42,7 +42,7 @@ def test_stages_come_once_and_after_those_that_they_need():
 def test_parts_of_one_run_are_one_stage():
     rows = [Row(name, {"task": dataclasses.replace(TUNED, part=name)}) for name in ("a", "b")]
     assert [stage.name for stage in _study(*rows).stages()] == ["base", "tuned"]
-    assert "part" not in rows[0].of("task")[0].plain()
+    assert "part" not in rows[0].of("task")[0].as_dict()
 
 
 def test_only_some_columns():
