@@ -233,12 +233,12 @@ class TextModel:
             check_choice("kind", kind, HEAD_SPECS)
         model = self._model(kind)
         parts = HEAD_SPECS[kind].parts(self.spec) if kind else self._pretrained.parts
-        own = {part: self._pretrained.params[part] for part in parts}
+        own_params = {part: self._pretrained.params[part] for part in parts}
 
         def call(
             params: Params, inputs: Arrays, dropout: jax.Array | None = None
         ) -> dict[str, jax.Array]:
-            _check_params("params", params, own)
+            _check_params("params", params, own_params)
             _check_inputs(inputs, model.parts[""].inputs, self.spec.max_position_embeddings)
             if not isinstance(dropout, jax.Array | None):
                 raise InputError(f"dropout={dropout!r:.80}: must be a key: jax.random.key(0)")
@@ -305,33 +305,33 @@ def _options(**options: Any) -> Options:
     return converted(options, Options)
 
 
-def _check_params(place: str, params: Any, own: Any) -> None:
-    if isinstance(own, Mapping):
-        _check_names(place, params, own)
-        for name, each in own.items():
+def _check_params(place: str, params: Any, expected: Any) -> None:
+    if isinstance(expected, Mapping):
+        _check_names(place, params, expected)
+        for name, each in expected.items():
             _check_params(f"{place}[{name!r}]", params[name], each)
-    elif getattr(params, "shape", None) != own.shape:
-        raise InputError(f"{place}={params!r:.80}: must be an array of the shape {own.shape}")
+    elif getattr(params, "shape", None) != expected.shape:
+        raise InputError(f"{place}={params!r:.80}: must be an array of the shape {expected.shape}")
 
 
-def _check_names(what: str, values: Any, wanted: Iterable[str]) -> None:
+def _check_names(what: str, values: Any, expected: Iterable[str]) -> None:
     if not isinstance(values, Mapping):
-        raise InputError(f"{what}={values!r:.80}: must be a dict of {', '.join(wanted)}")
-    if missing := [name for name in wanted if name not in values]:
+        raise InputError(f"{what}={values!r:.80}: must be a dict of {', '.join(expected)}")
+    if missing := [name for name in expected if name not in values]:
         raise InputError(f"{what}: no {' and no '.join(missing)} in it")
 
 
-def _check_inputs(inputs: Any, wanted: Mapping[str, jax.ShapeDtypeStruct], longest: int) -> None:
+def _check_inputs(inputs: Any, expected: Mapping[str, jax.ShapeDtypeStruct], longest: int) -> None:
     """Raises InputError for arrays that a model does not take; only their shapes are looked at."""
-    _check_names("inputs", inputs, wanted)
-    for name, each in wanted.items():
+    _check_names("inputs", inputs, expected)
+    for name, each in expected.items():
         dtype, shape = getattr(inputs[name], "dtype", object), getattr(inputs[name], "shape", ())
         if not jnp.issubdtype(dtype, jnp.integer) or len(shape) != each.ndim:
             raise InputError(
                 f"inputs[{name!r}]: must be an array of whole numbers with {each.ndim} dimensions, "
                 "as `encode` makes it"
             )
-    shapes = {name: inputs[name].shape for name in wanted}
+    shapes = {name: inputs[name].shape for name in expected}
     texts = shapes["input_mask"]
     if differ := [name for name, shape in shapes.items() if shape[: len(texts)] != texts]:
         raise InputError(f"inputs: {differ[0]} is {shapes[differ[0]]}, and input_mask {texts}")

@@ -124,13 +124,13 @@ def check_only(fits: bool, field: str, value: Any, which: str) -> None:
         raise ValueError(f"{field}={value!r}: only {which} can be read")
 
 
-def check_value(spec: EncoderSpec, field: str, wanted: Any, title: str = "") -> None:
+def check_value(spec: EncoderSpec, field: str, expected: Any, title: str = "") -> None:
     """Raises ValueError if a field of a spec has another value than transformers' models have."""
-    if (value := getattr(spec, field)) != wanted:
+    if (value := getattr(spec, field)) != expected:
         note = ": none reads left to right" if field == "causal" else ""
         raise ValueError(
             f"transformers has no {title or spec.encoder} with {field}={value!r}, only "
-            f"{wanted!r}{note}"
+            f"{expected!r}{note}"
         )
 
 

@@ -59,22 +59,22 @@ def as_family(pretrained: Pretrained, name: str) -> Pretrained:
         **{key: value for key, value in vars(pretrained.spec).items() if key in fields}
     )
     head_type = head_types.MASKED_LM if "masked_lm" in pretrained.params else head_types.ENCODER
-    wanted = arrays_of(spec, head_type, 0)
+    expected = arrays_of(spec, head_type, 0)
     arrays = {
         re.sub(f"^{pretrained.family.name}/", f"{name}/", path): array
         for path, array in flatten_dict(dict(pretrained.params), sep="/").items()
     }
     shapes = {path: array.shape for path, array in arrays.items()}
-    if any(shapes.get(path) != shape for path, (shape, _) in wanted.items()):
+    if any(shapes.get(path) != shape for path, (shape, _) in expected.items()):
         return pretrained
     return dataclasses.replace(
         pretrained,
         head_type=head_type,
         spec=spec,
-        params=unflatten_dict({path: arrays[path] for path in wanted}, sep="/"),
+        params=unflatten_dict({path: arrays[path] for path in expected}, sep="/"),
         classes=(),
         left_out={
             **pretrained.left_out,
-            **{path: f"not a part of a {name}" for path in arrays if path not in wanted},
+            **{path: f"not a part of a {name}" for path in arrays if path not in expected},
         },
     )

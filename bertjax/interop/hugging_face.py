@@ -86,12 +86,12 @@ def read_hugging_face(
 def _projection(
     modules: Modules, spec: EncoderSpec, family: EncoderFamily
 ) -> dict[str, np.ndarray]:
-    file, wanted = modules.projection, (modules.embedding.width, spec.hidden_size)
+    file, shape = modules.projection, (modules.embedding.width, spec.hidden_size)
     assert file
     check_in_folder(file, file.parent)
     weight = read_arrays(file, family).get(DENSE_WEIGHT, np.zeros(()))
-    if weight.shape != wanted:
-        raise InputError(f"{file}: {DENSE_WEIGHT} is {weight.shape}, where {wanted} belongs")
+    if weight.shape != shape:
+        raise InputError(f"{file}: {DENSE_WEIGHT} is {weight.shape}, where {shape} belongs")
     _check_finite(DENSE_WEIGHT, weight, str(file))
     return {"kernel": np.ascontiguousarray(weight.T)}
 

@@ -215,9 +215,9 @@ def _model_settings(folder: Path, kind: str, tokenizer: Tokenizer) -> dict[str, 
     paths = [folder / name for name in _MODEL_FILES if (folder / name).exists()]
     model = (read_optional(paths[0], json_files.SENTENCE_MODEL) if paths else None) or {}
     names = ("transformer_task", "module_output_name")
-    wanted = {**dict.fromkeys(_CHANGES), **dict(zip(names, _TASKS[kind], strict=True))}
+    expected = {**dict.fromkeys(_CHANGES), **dict(zip(names, _TASKS[kind], strict=True))}
     where = f"in {paths[0].name}" if paths else ""
-    _check_settings(model, wanted, where)
+    _check_settings(model, expected, where)
     if model.get("do_lower_case") and tokenizer.cased:
         raise _NotComputed(f"do_lower_case {where}, over a tokenizer that keeps case")
     if not model.get("max_seq_length"):
@@ -236,9 +236,9 @@ def _check_pylate(settings: Mapping[str, Any]) -> None:
         raise _NotComputed("PyLate's skiplist_words, punctuation that does not count")
 
 
-def _check_settings(settings: Mapping[str, Any], wanted: Mapping[str, Any], which: str) -> None:
+def _check_settings(settings: Mapping[str, Any], expected: Mapping[str, Any], which: str) -> None:
     """Refuses settings that have values, and not the wanted ones."""
-    for name, value in wanted.items():
+    for name, value in expected.items():
         if (setting := settings.get(name) or value) != value:
             raise _NotComputed(f"{name}={setting!r} {which}")
 
@@ -276,12 +276,12 @@ def _fields_of_modules(found: Mapping[str, dict[str, Any] | None], kind: str) ->
     """The fields that a kind has of its own, from the settings of the modules by their names."""
     configs = {name: config or {} for name, config in found.items()}
     if kind == SPARSE:
-        wanted = {"pooling_strategy": "max", "activation_function": "relu"}
-        _check_settings(configs["SpladePooling"], wanted, "in a SpladePooling module")
+        expected = {"pooling_strategy": "max", "activation_function": "relu"}
+        _check_settings(configs["SpladePooling"], expected, "in a SpladePooling module")
         return {}
     for name in ("Dense", "Normalize"):
-        wanted = {"module_input_name": _INPUTS[kind]}
-        _check_settings(configs.get(name, {}), wanted, f"in a {name} module")
+        expected = {"module_input_name": _INPUTS[kind]}
+        _check_settings(configs.get(name, {}), expected, f"in a {name} module")
     if kind == DENSE:
         return {**_pooling(configs["Pooling"]), "normalize": "Normalize" in found}
     skipped = {"skiplist_words": None, "keep_only_token_ids": None}

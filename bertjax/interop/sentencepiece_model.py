@@ -75,11 +75,11 @@ def fairseq(
     _refuse(*parts, origin)
     pad, unknown, bos, eos = (names[role] for role in ("pad", "unk", "bos", "eos"))
     if is_camembert:  # the model's own <s> and </s> are used, not fairseq's before them
-        own = 1
+        first_own_piece = 1
         first = [("<s>NOTUSED", 0), (pad, 0), ("</s>NOTUSED", 0), (unknown, 0)]
         first.append(("<unk>NOTUSED", -100))
     else:
-        own = 3
+        first_own_piece = 3
         first = [(bos, 0), (pad, 0), (eos, 0), (unknown, 0)]
     if trainer.get(_MODEL_TYPE, _UNIGRAM) != _UNIGRAM:
         raise InputError(f"{origin}: a BPE, where XLM-R and CamemBERT have a unigram model")
@@ -89,7 +89,7 @@ def fairseq(
             f"fairseq has {unknown!r}, {bos!r}, {eos!r}: bertjax cannot give the ids of this "
             "tokenizer"
         )
-    rest = zip(texts[own:], _scores(pieces)[own:], strict=True)
+    rest = zip(texts[first_own_piece:], _scores(pieces)[first_own_piece:], strict=True)
     character_map = normalizer.get(_CHARACTER_MAP)
     steps = [{"type": "WhitespaceSplit"}, {"type": "Metaspace", "replacement": WORD_MARK}]
     return {

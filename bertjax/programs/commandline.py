@@ -170,10 +170,10 @@ def _parsed(argv: Sequence[str]) -> list[str]:
 
 def _unknown_key(error: LookupError | AttributeError) -> str:
     """The message of ml_collections about a key that a config lacks, as one of this project."""
-    said = str(error.args[0]) if error.args else str(error)
-    if near := re.match(r"'(.+?)'\s+Did you mean \"(.+?)\"", said):
-        said = f"{near[1]}: did you mean {near[2]}?"
-    return f"--config has no such key: {said} --config=NAME --help lists the keys"
+    message = str(error.args[0]) if error.args else str(error)
+    if near := re.match(r"'(.+?)'\s+Did you mean \"(.+?)\"", message):
+        message = f"{near[1]}: did you mean {near[2]}?"
+    return f"--config has no such key: {message} --config=NAME --help lists the keys"
 
 
 def _config_first(argv: Sequence[str]) -> list[str]:

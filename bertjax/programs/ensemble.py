@@ -122,12 +122,12 @@ def _common_task(members: Sequence[_Member]) -> Task:
                 f"{first.task.name}: an ensemble is of one task"
             )
         for field in dataclasses.fields(first.task):
-            theirs, ours = (getattr(each.task, field.name) for each in (member, first))
+            value, first_value = (getattr(each.task, field.name) for each in (member, first))
             # The data may lie elsewhere, and may have been learned in another way.
-            if field.name not in ("data", *ANSWERS, *LOSS, *SOFT) and theirs != ours:
+            if field.name not in ("data", *ANSWERS, *LOSS, *SOFT) and value != first_value:
                 raise InputError(
-                    f"{member.run}: config.task.{field.name} is {theirs!r}, in {first.run} it is "
-                    f"{ours!r}: an ensemble is of one task"
+                    f"{member.run}: config.task.{field.name} is {value!r}, in {first.run} it is "
+                    f"{first_value!r}: an ensemble is of one task"
                 )
     return first.task
 
@@ -187,24 +187,24 @@ def _predict_and_combine(
     for member in members:
         model = OneModel(member.model)
         print(model.summary, flush=True)
-        mine = {
+        predictions = {
             split: model.predict(examples[split], split, f"predicting {split}") for split in splits
         }
-        found.append(mine)
+        found.append(predictions)
         known = {name: getattr(member, name) for name in ("run", "trial", "identity", "init_from")}
-        scores.append(known | scored(task, examples, mine))
-    together = {
+        scores.append(known | scored(task, examples, predictions))
+    combined = {
         split: task.family.combine([each[split] for each in found], about["chosen"]["by"])
         for split in splits
     }
-    result = scored(task, examples, together)
+    result = scored(task, examples, combined)
     output = folder / PREDICTIONS_FOLDER
     output.mkdir(exist_ok=True)
     (folder / RESULTS_FILE).unlink(missing_ok=True)  # it is out of date
     dev = {split: examples[split] for split in task.dev_splits}
-    write_resampled(folder, task, dev, together, result["settings"])
+    write_resampled(folder, task, dev, combined, result["settings"])
     for split in splits:
-        task.write(output, split, examples[split], together[split], result["settings"])
+        task.write(output, split, examples[split], combined[split], result["settings"])
     results = about | {
         **{key: result[key] for key in ("dev", "settings", "degenerate")},
         "trials": scores,

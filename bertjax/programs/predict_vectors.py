@@ -54,8 +54,8 @@ def run(model: str | Source, source: str, output: str, documents: str | None, ne
         file: IO = sys.stdout
         if output != STANDARD:
             file = stack.enter_context(atomic_write(output, "w"))
-        there = [row.text for row in texts if row.text]
-        answers = answers_of(opened, there, among, nearest) if there else iter(())
+        nonempty = [row.text for row in texts if row.text]
+        answers = answers_of(opened, nonempty, among, nearest) if nonempty else iter(())
         for text, further in texts:
             answer = with_further(further, {"text": text, **next(answers)}) if text else {}
             print(json.dumps(answer, ensure_ascii=False), file=file)

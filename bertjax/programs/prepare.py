@@ -140,7 +140,7 @@ def run(
         sources=specs,
     )
     _check_output(output)
-    asked: dict[str, Any] = {
+    request_dict: dict[str, Any] = {
         "source": specs,
         "held_out": held_out,
         "language": language,
@@ -153,7 +153,7 @@ def run(
             "decontaminate": list(decontaminate),
         },
     }
-    _check_claim(output, asked)
+    _check_claim(output, request_dict)
 
     installed_docs = output / _INSTALLED_DOCS_FILE
     unnamed = [split_language(spec)[1] for spec in specs]
@@ -174,10 +174,10 @@ def run(
         warn_of_missing_blank_lines(plan)
         vocabularies.warn_of_marks(plan, request)
     with exclusive(output):
-        asked["files"] = plan.identity
-        if _check_claim(output, asked):
+        request_dict["files"] = plan.identity
+        if _check_claim(output, request_dict):
             _clear(output)
-        write_json(output / PLAN_FILE, asked)
+        write_json(output / PLAN_FILE, request_dict)
 
         seconds = {"sources": time.monotonic() - start}
         stage = time.monotonic()
@@ -234,19 +234,19 @@ def _check_output(output: Path) -> None:
         )
 
 
-def _check_claim(output: Path, asked: dict[str, Any]) -> list[str]:
+def _check_claim(output: Path, request: dict[str, Any]) -> list[str]:
     """How this request differs from that for the corpus in `output`, which is not finished."""
     path = output / PLAN_FILE
     if not path.exists():
         return []
-    fields = record(**dict.fromkeys(asked.keys() - _BEFORE_THEM.keys(), Any))
+    fields = record(**dict.fromkeys(request.keys() - _BEFORE_THEM.keys(), Any))
     earlier = read_json(path, fields, hint="delete the folder, or choose another --output")
     earlier = _BEFORE_THEM | earlier
     changed = [
         "the source files have changed since, in number, names or sizes (or those of the tasks)"
         if key == "files"
         else f"{key} was {earlier[key]!r}, now {value!r}"
-        for key, value in asked.items()
+        for key, value in request.items()
         if earlier[key] != value
     ]
     if changed and is_finished(output):

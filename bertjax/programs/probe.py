@@ -117,8 +117,8 @@ def _read(data: str, extractor: Extractor, longest: int, most: int | None) -> di
     for split in (TRAIN, DEV, TEST):
         paths = sorted(Path(data).glob(f"*{split}*.conllu*"))
         if len(paths) != 1:
-            there = ", ".join(path.name for path in paths) or "none"
-            raise InputError(f"--data={data}: needs one *{split}*.conllu file, and has {there}")
+            names = ", ".join(path.name for path in paths) or "none"
+            raise InputError(f"--data={data}: needs one *{split}*.conllu file, and has {names}")
         trees = read_trees(paths[0])[: most if split == TRAIN else None]
         found[split] = encoded(trees, extractor, longest)
         if left := len(trees) - len(found[split].trees):

@@ -43,16 +43,16 @@ def run(
     for folder in folders:
         groups.setdefault(_group(folder, by), []).append(read_run(folder))
     found = {group: described(each, at) for group, each in groups.items()}
-    two = lead(*groups.values()) if len(groups) == 2 else None
+    gain = lead(*groups.values()) if len(groups) == 2 else None
     for group, each in found.items():
         _print(group, each)
-    if two:
+    if gain:
         first, second = found
         print(
-            f"{first}: {two.mean:.3f} nats below {second} in {two.runs} pairs of runs, and "
-            f"{two.by_size:+.3f} ± {two.stderr:.3f} with each tenfold size"
+            f"{first}: {gain.mean:.3f} nats below {second} in {gain.runs} pairs of runs, and "
+            f"{gain.by_size:+.3f} ± {gain.stderr:.3f} with each tenfold size"
         )
-    result = {"by": by, "kinds": found, "lead": two and two._asdict()}
+    result = {"by": by, "kinds": found, "lead": gain and gain._asdict()}
     if output:
         path = Path(output)
         write_json(path, result)

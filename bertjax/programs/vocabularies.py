@@ -87,9 +87,9 @@ def make(
     if tokenizer is None:
         _learn(plan, output, request)
         return None
-    words, more = (request.get(name, 0) for name in ("domain_words", "extend_vocabulary"))
-    if words or more:
-        tokenizer = _with_pieces(plan, output, tokenizer, words, more)
+    words, added = (request.get(name, 0) for name in ("domain_words", "extend_vocabulary"))
+    if words or added:
+        tokenizer = _with_pieces(plan, output, tokenizer, words, added)
     tokenizer.save(output)
     return tokenizer
 
@@ -245,21 +245,21 @@ def _learn(plan: Plan, output: Path, request: dict[str, Any]) -> None:
 
 
 def _with_pieces(
-    plan: Plan, output: Path, tokenizer: Tokenizer, words: int, more: int
+    plan: Plan, output: Path, tokenizer: Tokenizer, words: int, added: int
 ) -> Tokenizer:
-    """Gives a tokenizer `words` in [unusedN] places and `more` pieces; writes what that saves."""
+    """Gives a tokenizer `words` in [unusedN] places and `added` pieces; writes what that saves."""
     texts = vocabulary_sample(plan, _SAMPLE_BYTES[tokenizer.kind])
     counts = count_words(texts, tokenizer)
     changed = with_words(tokenizer, choose_words(counts, tokenizer, words))
-    changed = extended(changed, texts, counts, more)
+    changed = extended(changed, texts, counts, added)
     old = set(tokenizer.tokens)
     pieces = [
         readable
         for piece, readable in zip(changed.tokens, changed.readable, strict=True)
         if piece not in old
     ]
-    if len(pieces) < words + more:
-        print(f"The text has only {len(pieces)} pieces to add, not {words + more}.")
+    if len(pieces) < words + added:
+        print(f"The text has only {len(pieces)} pieces to add, not {words + added}.")
     before, after = count_pieces(counts, tokenizer), count_pieces(counts, changed)
     saved = {
         "pieces": pieces,

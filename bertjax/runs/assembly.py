@@ -34,17 +34,18 @@ def make_phases(
     tokenizer: Tokenizer,
     train: TokenStore,
     held_out: TokenStore,
-    own: Mapping[tuple[str, ...], TokenStore] | None = None,
+    phase_stores: Mapping[tuple[str, ...], TokenStore] | None = None,
     pretrained: Mapping[str, Pretrained] = MappingProxyType({}),
 ) -> list[Phase]:
     """The run's phases over a corpus; phases without steps are left out.
 
-    `own` is the text of phases that have a corpus of their own, by `PhaseSpec.corpus`. `pretrained`
-    are the weights that the run starts from, by part of the model; so in all functions here.
+    `phase_stores` is the text of phases that have a corpus of their own, by `PhaseSpec.corpus`.
+    `pretrained` are the weights that the run starts from, by part of the model; so in all
+    functions here.
     """
     phases: list[Phase] = []
     model_of = functools.cache(partial(phase_model, recipe, spec, pretrained=pretrained))
-    stores = {(): train, **(own or {})}
+    stores = {(): train, **(phase_stores or {})}
     for name, phase, steps in recipe.steps():
         settings = recipe.example_spec(phase, name, phase.batch_size)
         examples = Examples(stores[phase.corpus], tokenizer, settings)

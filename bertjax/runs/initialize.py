@@ -79,9 +79,9 @@ def in_vocabulary(
       exchange: whether the corpus may have any other vocabulary.
       frozen: whether the weights are not trained; then they keep their vocabulary.
     """
-    own = pretrained.tokenizer
-    is_extension = extends(tokenizer, own)
-    if is_extension and tokenizer.tokens == own.tokens:
+    own_tokenizer = pretrained.tokenizer
+    is_extension = extends(tokenizer, own_tokenizer)
+    if is_extension and tokenizer.tokens == own_tokenizer.tokens:
         return pretrained
     if frozen:
         raise InputError(
@@ -164,8 +164,10 @@ def open_sources(
 
 def learned_branches(pretrained: Mapping[str, Pretrained]) -> dict[str, list[str]]:
     """The branches of pretrained weights, by part of the model, without the output layers."""
-    anew = BILSTM, *OUTPUT_LAYERS
-    return {part: [b for b in each.params if b not in anew] for part, each in pretrained.items()}
+    new_branches = BILSTM, *OUTPUT_LAYERS
+    return {
+        part: [b for b in each.params if b not in new_branches] for part, each in pretrained.items()
+    }
 
 
 def low_rank(
@@ -177,13 +179,13 @@ def low_rank(
     """
     if not (adapters := model.parts[part].adapters):
         return None
-    whole = merged(model.params_of(params, part), model.factors_of(params, part))
-    config_dict = flatten_dict(to_canonical(whole, model.parts[part].module.spec))
+    merged_params = merged(model.params_of(params, part), model.factors_of(params, part))
+    config_dict = flatten_dict(to_canonical(merged_params, model.parts[part].module.spec))
     factors = {path: leaf for path, leaf in config_dict.items() if path[-1] in FACTORS}
     (branches,) = learned_branches({part: source}).values()
-    anew = tuple(dict.fromkeys(path[0] for path in config_dict if path[0] not in branches))
+    new_branches = tuple(dict.fromkeys(path[0] for path in config_dict if path[0] not in branches))
     _, rank, scale = adapters[0]
-    return LowRank(base.origin, base.identity, rank, scale, unflatten_dict(factors), anew)
+    return LowRank(base.origin, base.identity, rank, scale, unflatten_dict(factors), new_branches)
 
 
 def frozen_params(

@@ -209,16 +209,16 @@ class Job:
         parameters = sum(leaf.size for leaf in jax.tree.leaves(params))
         device, lines = devices.flat[0], []
         for part, pretrained in self.pretrained.items():
-            here = experiment.model.parts[part]
+            model_part = experiment.model.parts[part]
             lines += [pretrained.summary()]
-            if here.frozen is not True:
-                own = jax.eval_shape(
+            if model_part.frozen is not True:
+                shapes = jax.eval_shape(
                     partial(self._trained_params, part), params, experiment.abstract_frozen
                 )
                 lines += [
-                    f"  not trained on: {name}" for name in pretrained.params if name not in own
+                    f"  not trained on: {name}" for name in pretrained.params if name not in shapes
                 ]
-                lines += [f"  random: {name}" for name in own if name not in pretrained.params]
+                lines += [f"  random: {name}" for name in shapes if name not in pretrained.params]
         lengths = [phase.length for _, phase, _ in recipe.steps()]
         lines += [
             f"{parameters:,} parameters ({spec.num_hidden_layers} layers of {spec.hidden_size}), "

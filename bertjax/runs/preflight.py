@@ -121,13 +121,13 @@ def _differences(facts: Sequence[Mapping[str, Any]]) -> list[str]:
     for name in sorted(set().union(*facts)):
         values = [json.dumps(host[name]) if name in host else "missing" for host in facts]
         usual = Counter(values).most_common(1)[0][0]
-        others = [value for value in dict.fromkeys(values) if value != usual]
-        others = [
+        other_values = [value for value in dict.fromkeys(values) if value != usual]
+        other_values = [
             f"{value} on {host_names([i for i, found in enumerate(values) if found == value])}"
-            for value in others
+            for value in other_values
         ]
-        if others:
-            lines.append(f"{name} is {', '.join(others)}, {usual} on the others")
+        if other_values:
+            lines.append(f"{name} is {', '.join(other_values)}, {usual} on the others")
     return lines
 
 

@@ -144,10 +144,10 @@ class PretrainedRun:
 
 
 def check_weights(
-    now: Mapping[str, str], started: Mapping[str, str], name: str, recipe: Recipe
+    current: Mapping[str, str], started: Mapping[str, str], name: str, recipe: Recipe
 ) -> None:
     """Raises InputError if weights that are not trained have other identities than in a run."""
-    if not now.items() <= started.items():
+    if not current.items() <= started.items():
         raise InputError(
             f"{name}: config.init_from={recipe.init_from} has other weights now than the run was "
             "started with: give it those"

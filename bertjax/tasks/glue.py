@@ -326,19 +326,19 @@ def submission(runs: Mapping[str, Path], output: Path) -> None:
       InputError: files are missing (the message names all), or a file does not belong to the
         official test set.
     """
-    wanted = {
+    expected = {
         file: (Path(runs[task]) / file, rows)
         for (task, _), (file, rows) in SUBMITTED.items()
         if task in runs
     }
     names = [file for file, _ in SUBMITTED.values()]
-    missing = [file for file in names if file not in wanted or not wanted[file][0].is_file()]
+    missing = [file for file in names if file not in expected or not expected[file][0].is_file()]
     if missing:
         raise InputError(
             f"the leaderboard wants {len(SUBMITTED)} files, and these are missing: "
             f"{', '.join(missing)}: fine-tune and predict those tasks with their test files"
         )
-    contents = {file: _checked(path, rows) for file, (path, rows) in wanted.items()}
+    contents = {file: _checked(path, rows) for file, (path, rows) in expected.items()}
     with atomic_write(output) as file, zipfile.ZipFile(file, "w") as archive:
         for name, content in contents.items():
             # With a fixed date, equal predictions give equal files.

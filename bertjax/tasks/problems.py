@@ -314,12 +314,12 @@ class _Tags(Weighted):
         _check_alike((tag, sentence.where) for sentence in training for tag in sentence.gold)
         classes = _sorted_labels(tags_of(training, self._columns.data))
         entity_tags = [tag for tag in classes if tag != OUTSIDE and is_entity_tag(tag)]
-        others = [tag for tag in classes if not is_entity_tag(tag)]
-        if OUTSIDE in classes and others and (entity_tags or all(map(_ALIKE.fullmatch, others))):
-            first = next(s.where for s in training if not set(others).isdisjoint(s.gold))
+        words = [tag for tag in classes if not is_entity_tag(tag)]
+        if OUTSIDE in classes and words and (entity_tags or all(map(_ALIKE.fullmatch, words))):
+            first = next(s.where for s in training if not set(words).isdisjoint(s.gold))
             but = f", but {entity_tags[0]!r} is" if entity_tags else ""
             print(
-                f"warning: {first}: {others[0]!r} is not an entity tag (O, B-TYPE, I-TYPE){but}: "
+                f"warning: {first}: {words[0]!r} is not an entity tag (O, B-TYPE, I-TYPE){but}: "
                 "all tags are scored as classes of words. If they mark entities, correct it",
                 flush=True,
             )

@@ -205,13 +205,13 @@ def _records(path: Path, value: Any, type_: Any) -> dict[str, Mapping[str, Any]]
 
 def _beginnings(folder: Path, names: Iterable[str], origin: Path) -> dict[str, str]:
     places = _places(folder)
-    wanted = {name: places.get(name) or places.get(_normalized_name(name)) for name in names}
-    found = {name: place for name, place in wanted.items() if place is not None}
-    missing = [name for name in wanted if name not in found]
+    paths = {name: places.get(name) or places.get(_normalized_name(name)) for name in names}
+    found = {name: place for name, place in paths.items() if place is not None}
+    missing = [name for name in paths if name not in found]
     if missing:
         shown = ", ".join(map(repr, missing[:3])) + (", ..." if len(missing) > 3 else "")
         raise InputError(
-            f"{origin}: {len(missing):,} of its {len(wanted):,} documents are not in {folder}: "
+            f"{origin}: {len(missing):,} of its {len(paths):,} documents are not in {folder}: "
             f"{shown}: unpack the whole archive"
         )
     documents = tracked(list(found.items()), "documents", " documents")
@@ -241,8 +241,8 @@ def _beginning(path: str) -> str:
     words: list[str] = []
     try:
         with open(path, encoding="utf-8-sig") as file:
-            while len(words) <= WORDS and (more := file.read(max(_PIECE, len(text)))):
-                text += more
+            while len(words) <= WORDS and (piece := file.read(max(_PIECE, len(text)))):
+                text += piece
                 words = text.split(None, WORDS)
                 if len(" ".join(words[:WORDS])) > _LONGEST:
                     raise InputError(
@@ -261,17 +261,17 @@ def _pairs(
     where: str, question: Mapping[str, Any], contexts: Mapping[str, str], split: str
 ) -> Iterator[Question]:
     names = dict.fromkeys(page["Filename"] for page in question["EntityPages"])
-    mine = {name: contexts[name] for name in names if contexts[name]}
+    named = {name: contexts[name] for name in names if contexts[name]}
     if split == TRAIN:
         sought = _searchable(question["Answer"])
-        answers = {name: _first_occurrence(context, sought) for name, context in mine.items()}
-        mine = {name: context for name, context in mine.items() if answers[name]}
-    elif not mine:
+        answers = {name: _first_occurrence(context, sought) for name, context in named.items()}
+        named = {name: context for name, context in named.items() if answers[name]}
+    elif not named:
         raise InputError(f"{where}: has no document with words in it: remove the question")
     else:
         right = _right_answers(question["Answer"], where) if split == DEV else ()
-        answers = dict.fromkeys(mine, right)
-    for name, context in mine.items():
+        answers = dict.fromkeys(named, right)
+    for name, context in named.items():
         place = f"{where} document {name}"
         yield Question(
             question["QuestionId"], question["Question"], context, answers[name], where=place
@@ -294,8 +294,8 @@ def _searchable(answer: Mapping[str, Any]) -> set[str]:
 
 def _folded(text: str) -> str:
     """A text in the form that is searched: in lower case, hyphens as spaces, of the same length."""
-    for others, one in _ALIKE.items():
-        for other in others:  # faster than `translate`, because most texts have none of them
+    for characters, one in _ALIKE.items():
+        for other in characters:  # faster than `translate`, because most texts have none of them
             text = text.replace(other, one)
     return text.lower()
 

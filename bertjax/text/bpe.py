@@ -53,11 +53,11 @@ def _merges(model: Mapping[str, Any], origin: str) -> list[list[str]]:
     """The two pieces of each merge, which older files write as one text."""
     found = []
     for number, merge in enumerate(model["merges"]):
-        parts = merge.split(" ") if isinstance(merge, str) else merge
-        if len(parts) != 2:
+        pieces = merge.split(" ") if isinstance(merge, str) else merge
+        if len(pieces) != 2:
             raise InputError(
                 f"{origin}: model.merges[{number}] is {merge!r}, must be two pieces with a space "
                 "between them: download it again"
             )
-        found.append(list(parts))
+        found.append(list(pieces))
     return found

@@ -203,13 +203,13 @@ class HealthRules:
 
     def _by_language(self, row: Mapping[str, Any]) -> str:
         """The main metric of each language next to its baseline; "" if there is none."""
-        parts = []
+        texts = []
         for language, baseline in self.languages.items():
             loss = row.get(in_language(language, self.objective.main_metric))
             if loss is not None:
                 unused = "" if loss < baseline - _NEAR else ", the context is not used"
-                parts.append(f"{language} {loss:.2f} (baseline {baseline:.2f}{unused})")
-        return f"; by language: {', '.join(parts)}" if parts else ""
+                texts.append(f"{language} {loss:.2f} (baseline {baseline:.2f}{unused})")
+        return f"; by language: {', '.join(texts)}" if texts else ""
 
 
 def in_language(language: str, metric: str) -> str:

@@ -136,13 +136,13 @@ class Trainer:
         self, model: Model | None = None, objective: Objective | None = None
     ) -> Experiment:
         """The experiment of a phase; for the arguments see `Phase`."""
-        whole = self.experiment
-        model, objective = model or whole.model, objective or whole.objective
-        if model is whole.model and objective == whole.objective:
-            return whole
+        main = self.experiment
+        model, objective = model or main.model, objective or main.objective
+        if model is main.model and objective == main.objective:
+            return main
         key = id(model), objective
         if key not in self._experiments:
-            changed = dataclasses.replace(whole, model=model, objective=objective)
+            changed = dataclasses.replace(main, model=model, objective=objective)
             self._experiments[key] = changed
         return self._experiments[key]
 

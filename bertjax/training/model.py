@@ -67,9 +67,9 @@ class Part:
         """New parameters with their axes: the trained ones, or the `frozen` ones; none shared."""
         if isinstance(self.frozen, bool) and self.frozen != frozen:
             return {}
-        whole = flatten_dict(self._init(key))
+        flat = flatten_dict(self._init(key))
         return unflatten_dict(
-            {path: leaf for path, leaf in whole.items() if self.is_frozen(path) == frozen}
+            {path: leaf for path, leaf in flat.items() if self.is_frozen(path) == frozen}
         )
 
     def _init(self, key: jax.Array) -> Params:
@@ -187,10 +187,10 @@ class Model:
 
     def _computed(self, params: Params, part: str) -> Params:
         """The parameters with which a part computes: those of adapters with their scale."""
-        own, changed = self._stored_params(params, part), self.parts[part].changed
+        stored, changed = self._stored_params(params, part), self.parts[part].changed
         if not changed:
-            return own
-        flat = flatten_dict(own)
+            return stored
+        flat = flatten_dict(stored)
         for path, (scale, _) in changed.items():
             up = *path[:-1], UP
             flat[up] = scale * flat[up]

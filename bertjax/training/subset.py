@@ -92,8 +92,8 @@ def with_subset(
     def of(name: str, part: Part) -> Part:
         if part.frozen is True:
             return part
-        own = tuple(f"^{re.escape(branch)}/" for branch in learned.get(name, ()))
-        stay = (*patterns, *own) if adapter.name else patterns
+        own_patterns = tuple(f"^{re.escape(branch)}/" for branch in learned.get(name, ()))
+        stay = (*patterns, *own_patterns) if adapter.name else patterns
         return dataclasses.replace(part, frozen=stay, adapters=adapters)
 
     found = Model({name: of(name, part) for name, part in model.parts.items()})

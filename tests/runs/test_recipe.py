@@ -374,7 +374,7 @@ def test_a_phase_reads_its_own_corpus(tiny_corpus):
         {(str(tiny_corpus),): train},
     )
     _, alone = phases_of(tiny_config(tiny_corpus), tiny_corpus)
-    (one,), (two,) = second.parts(2), alone.parts(2)
+    (one,), (two,) = second.microbatches(2), alone.microbatches(2)
     jax.tree.map(np.testing.assert_array_equal, one(slice(0, 8)), two(slice(0, 8)))
 
 

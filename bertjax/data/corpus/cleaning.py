@@ -110,12 +110,12 @@ def _finished(folder: Path, cleaned: Plan, fingerprint: str) -> dict[str, Any] |
 
 def _report_of(cleaning: Cleaning) -> dict[str, Any]:
     """The report before the first document."""
-    asked = {
+    settings = {
         LANGUAGE: cleaning.languages,
         TASKS: cleaning.tasks,
         DUPLICATES: cleaning.duplicates,
     }
-    filters = {name: {"documents": 0, "words": 0} for name in FILTERS if asked[name]}
+    filters = {name: {"documents": 0, "words": 0} for name in FILTERS if settings[name]}
     return {"documents": 0, "words": 0, "filters": filters}
 
 
@@ -242,14 +242,14 @@ def _write_examples(
             file.write(json.dumps(example, ensure_ascii=False) + "\n")
 
 
-def _read(plan: Plan, wanted: set[tuple[int, int]]) -> dict[tuple[int, int], tuple[str, Document]]:
+def _read(plan: Plan, places: set[tuple[int, int]]) -> dict[tuple[int, int], tuple[str, Document]]:
     """The file and the text of some documents, which are given by shard and number."""
     read = {}
-    for shard in sorted({shard for shard, _ in wanted}):
-        last = max(number for each, number in wanted if each == shard)
+    for shard in sorted({shard for shard, _ in places}):
+        last = max(number for each, number in places if each == shard)
         documents = islice(plan.all_documents(plan.shards[shard]), last + 1)
         for number, (path, document) in enumerate(documents):
-            if document and (shard, number) in wanted:
+            if document and (shard, number) in places:
                 read[shard, number] = path, document
     return read
 
@@ -265,11 +265,11 @@ def _verdicts_file(folder: Path, number: int) -> Path:
 def summary(folder: Path, report: dict[str, Any]) -> Iterator[str]:
     """Yields a line for each filter of a report, and one that names the examples."""
     for name, found in report["filters"].items():
-        parts = ", ".join(
+        counts = ", ".join(
             f"{found[unit]:,} {unit} ({found[unit] / max(1, report[unit]):.2%})"
             for unit in ("documents", "words")
         )
         most = Counter(found.get("found", {})).most_common(_NAMED)
         named = f" ({', '.join(f'{name} {count:,}' for name, count in most)})" if most else ""
-        yield f"removed by {name}: {parts}{named}"
+        yield f"removed by {name}: {counts}{named}"
     yield f"examples of what was removed: {folder / FOLDER / REMOVED_FILE}"

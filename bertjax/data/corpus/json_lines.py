@@ -23,9 +23,9 @@ class JsonLines(LineFiles):
         super().__init__(pattern)
         self._fields = fields
 
-    def documents(self, part: Range, skip: Skip = Skip.NOTHING) -> Iterator[Document | None]:
-        path = part.path
-        for offset, line in self.lines(part):
+    def documents(self, range_: Range, skip: Skip = Skip.NOTHING) -> Iterator[Document | None]:
+        path = range_.path
+        for offset, line in self.lines(range_):
             text = decoded_line(line, path, offset, skip)
             yield None if text is None else self._document(text, path, offset, skip)
 

@@ -147,10 +147,10 @@ class _Reader(io.RawIOBase):
 
     def readinto(self, buffer: Any, /) -> int:
         """Fills the buffer, unless the file ends at its size: each call may need several reads."""
-        wanted = min(len(buffer), max(0, self._size - self._place))
+        size = min(len(buffer), max(0, self._size - self._place))
         read = 0
-        while read < wanted:
-            data = self._with_retries(partial(self._read_some, wanted - read))
+        while read < size:
+            data = self._with_retries(partial(self._read_some, size - read))
             buffer[read : read + len(data)] = data
             read += len(data)
             self._place += len(data)

@@ -87,21 +87,21 @@ def open_source(spec: str, installed_docs: Path) -> Source:
 class _Text(LineFiles):
     """A document belongs to the range in which the blank line before it begins."""
 
-    def documents(self, part: Range, skip: Skip = Skip.NOTHING) -> Iterator[Document | None]:
-        path, stop = part.path, self.stop(part)
-        mine = part.start == 0
+    def documents(self, range_: Range, skip: Skip = Skip.NOTHING) -> Iterator[Document | None]:
+        path, stop = range_.path, self.stop(range_)
+        is_in_range = range_.start == 0
         decodable = True
         document: Document = []
         size = 0
-        for offset, line in lines(path, part.start):
+        for offset, line in lines(path, range_.start):
             if is_blank(line):
                 if document or not decodable:
                     yield document if decodable else None
                 document, decodable, size = [], True, 0
                 if offset >= stop:
                     return
-                mine = True
-            elif mine:
+                is_in_range = True
+            elif is_in_range:
                 size += len(line)
                 if size > MAX_DOCUMENT_BYTES:
                     raise InputError(
@@ -118,9 +118,9 @@ class _Text(LineFiles):
 class _Lines(LineFiles):
     """Text files in which each line is a document; a line belongs to the range it begins in."""
 
-    def documents(self, part: Range, skip: Skip = Skip.NOTHING) -> Iterator[Document | None]:
-        for offset, line in self.lines(part):
-            text = decoded_line(line, part.path, offset, skip)
+    def documents(self, range_: Range, skip: Skip = Skip.NOTHING) -> Iterator[Document | None]:
+        for offset, line in self.lines(range_):
+            text = decoded_line(line, range_.path, offset, skip)
             yield None if text is None else paragraphs(text)
 
 
@@ -173,11 +173,11 @@ class _Parquet(Source):
             raise InputError(f"{self._pattern}: no rows in any of its files.")
         return extents
 
-    def documents(self, part: Range, skip: Skip = Skip.NOTHING) -> Iterator[Document | None]:
-        path = part.path
+    def documents(self, range_: Range, skip: Skip = Skip.NOTHING) -> Iterator[Document | None]:
+        path = range_.path
         with open_parquet(path) as file:
-            groups = range(part.start, part.stop)
-            row = sum(file.metadata.row_group(group).num_rows for group in range(part.start))
+            groups = range(range_.start, range_.stop)
+            row = sum(file.metadata.row_group(group).num_rows for group in range(range_.start))
             batches = file.iter_batches(256, row_groups=list(groups), columns=[self._column])
             for batch in batches:
                 # The rows are cast to bytes, so that each row's UTF-8 is checked here.
@@ -204,8 +204,8 @@ class _Tfds(Source):
             raise InputError(f"tfds:{self._place}: the split is empty.")
         return [Extent(self._place, split.num_examples, split.num_bytes)]
 
-    def documents(self, part: Range, skip: Skip = Skip.NOTHING) -> Iterator[Document | None]:
+    def documents(self, range_: Range, skip: Skip = Skip.NOTHING) -> Iterator[Document | None]:
         records = tfds.open_split(self._name, self._split, [self._feature])
-        for number in range(part.start, part.stop):
+        for number in range(range_.start, range_.stop):
             where = f"tfds:{self._place} example {number} feature {self._feature!r}"
             yield _decoded(records[number][self._feature], where, skip)

@@ -222,10 +222,12 @@ class TokenStore:
 
     def of_language(self, language: str) -> Self:
         """The same store, of which only the sources of one language are read."""
-        own = [source for source in self.sources if source.language == language]
-        whole = sum(source.share for source in own)
+        of_language = [source for source in self.sources if source.language == language]
+        total_share = sum(source.share for source in of_language)
         store = copy.copy(self)
-        store.sources = tuple(source._replace(share=source.share / whole) for source in own)
+        store.sources = tuple(
+            source._replace(share=source.share / total_share) for source in of_language
+        )
         store.identity = canonical_hash([self.identity, language])
         return store
 

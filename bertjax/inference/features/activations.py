@@ -237,10 +237,10 @@ class WordFeatures(EncodedWords):
         batch = super().batch(fields, examples, rows, length, pad_id=0)
         numbers, mask = batch.pop("input_ids"), batch.pop("input_mask")
         del batch["token_type_ids"]
-        there = mask > 0
+        is_word = mask > 0
         activations = np.zeros(
             (*numbers.shape, len(self.layers), self.activations.shape[-1]), self.activations.dtype
         )
         for place, layer in enumerate(self.layers):
-            activations[there, place] = self.activations[layer, numbers[there]]
+            activations[is_word, place] = self.activations[layer, numbers[is_word]]
         return batch | {"activations": activations, "word_mask": mask}

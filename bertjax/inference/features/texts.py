@@ -126,8 +126,8 @@ class TextEncoder:
         """Encodes texts, `at_once` of them together; with `pairs`, "A ||| B" is a pair of texts."""
         texts = iter(texts)
         while some := list(islice(texts, at_once)):
-            parts = (text.rpartition(SEPARATOR) if pairs else ("", "", text) for text in some)
-            each = [[a, b] if bar else [b] for a, bar, b in parts]
+            split_texts = (text.rpartition(SEPARATOR) if pairs else ("", "", text) for text in some)
+            each = [[a, b] if bar else [b] for a, bar, b in split_texts]
             halves = self._halves(list(chain.from_iterable(each)))
             for one in each:
                 yield self._join([next(halves) for _ in one])

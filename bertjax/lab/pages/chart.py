@@ -48,9 +48,9 @@ class Chart:
     def is_like(self, other: "Chart") -> bool:
         """Whether the curves have the same steps, and values that nobody can tell apart."""
         return len(self.curves) == len(other.curves) and all(
-            np.array_equal(mine.steps, theirs.steps)
-            and np.allclose(mine.values, theirs.values, rtol=_SAME, atol=0, equal_nan=True)
-            for mine, theirs in zip(self.curves, other.curves, strict=True)
+            np.array_equal(curve.steps, other_curve.steps)
+            and np.allclose(curve.values, other_curve.values, rtol=_SAME, atol=0, equal_nan=True)
+            for curve, other_curve in zip(self.curves, other.curves, strict=True)
         )
 
     def html(
@@ -153,11 +153,11 @@ class Chart:
     def _figures(self) -> Html:
         rows: list[list[Any]] = []
         for curve in self.curves:
-            there = np.isfinite(curve.values)
-            if not there.any():
+            is_finite = np.isfinite(curve.values)
+            if not is_finite.any():
                 rows.append([curve.name, "not finite", "", "", "", "", ""])
                 continue
-            steps, values = curve.steps[there], curve.values[there]
+            steps, values = curve.steps[is_finite], curve.values[is_finite]
             chosen = (len(values) - 1, int(values.argmin()), int(values.argmax()))
             cells = [cell for at in chosen for cell in (float(values[at]), _rounded(steps[at]))]
             rows.append([curve.name, *cells])
@@ -176,12 +176,12 @@ def thinned(curve: Curve, most: int) -> Curve:
     edges = np.linspace(0, len(curve.steps), max(most // 2, 1) + 1).astype(int)
     kept = {0, len(curve.steps) - 1}
     for begin, end in zip(edges[:-1], edges[1:], strict=True):
-        part = curve.values[begin:end]
-        there = np.isfinite(part)
-        if there.any():
-            kept |= {begin + int(np.nanargmin(part)), begin + int(np.nanargmax(part))}
-        if not there.all():
-            kept.add(begin + int(np.argmin(there)))
+        piece = curve.values[begin:end]
+        is_finite = np.isfinite(piece)
+        if is_finite.any():
+            kept |= {begin + int(np.nanargmin(piece)), begin + int(np.nanargmax(piece))}
+        if not is_finite.all():
+            kept.add(begin + int(np.argmin(is_finite)))
     chosen = np.array(sorted(kept))
     return dataclasses.replace(curve, steps=curve.steps[chosen], values=curve.values[chosen])
 

@@ -79,8 +79,8 @@ def _all_charts(lines: Sequence[Lines], health: RunHealth | None, over: str) -> 
     languages = list(health.health.languages) if health and len(lines) == 1 else []
     first = (health.health.objective.main_metric, *_FIRST) if health else _FIRST
     names = _names(lines, first)
-    apart = {in_language(language, name) for language in languages for name in names}
-    for name in (name for name in names if name not in apart):
+    by_language = {in_language(language, name) for language in languages for name in names}
+    for name in (name for name in names if name not in by_language):
         title, found = _TITLES.get(name, name), list(_curves(on, name))
         if len(lines) == 1:
             judged = health if name == first[0] else None
@@ -115,8 +115,8 @@ def _curves(on: Sequence[tuple[Lines, Place]], name: str) -> Iterator[tuple[str,
             if isinstance(row.get(name), int | float):
                 points.setdefault(row["split"], []).append((place(row["step"]), row[name]))
         for split, found in points.items():
-            said = each.name if len(on) > 1 else _WORDS.get(split, split)
-            yield split, Curve.of(said, found)
+            label = each.name if len(on) > 1 else _WORDS.get(split, split)
+            yield split, Curve.of(label, found)
 
 
 def _chart(

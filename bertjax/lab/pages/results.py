@@ -123,10 +123,10 @@ def _predictions(name: str, file: Path) -> Html:
     """The first lines of a file of predictions: a table of JSON lines, or the lines."""
     with open(file, encoding="utf-8", errors="replace") as lines:
         first = [line for _, line in zip(range(_LINES), lines, strict=False)]
-    said = f"{name}: the first {len(first)} lines"
+    title = f"{name}: the first {len(first)} lines"
     if file.suffix == ".jsonl":
-        return details(said, records(name, [_object(line) for line in first]))
-    return details(said, element("pre", "".join(_cut(line.rstrip("\n")) + "\n" for line in first)))
+        return details(title, records(name, [_object(line) for line in first]))
+    return details(title, element("pre", "".join(_cut(line.rstrip("\n")) + "\n" for line in first)))
 
 
 def _object(line: str) -> dict[str, Any]:

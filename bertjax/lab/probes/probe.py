@@ -53,10 +53,10 @@ def l1_loss(
     probe_type: str, projection: jax.Array, vectors: jax.Array, labels: jax.Array
 ) -> jax.Array:
     """The sum over sentences of the mean absolute difference from the labels, -1 on padding."""
-    there = labels != _NONE
-    wrong = jnp.abs(predicted(probe_type, projection, vectors) - labels) * there
+    is_label = labels != _NONE
+    wrong = jnp.abs(predicted(probe_type, projection, vectors) - labels) * is_label
     places = tuple(range(1, labels.ndim))
-    return (wrong.sum(places) / jnp.maximum(there.sum(places), 1)).sum()
+    return (wrong.sum(places) / jnp.maximum(is_label.sum(places), 1)).sum()
 
 
 @partial(jax.jit, static_argnums=0)

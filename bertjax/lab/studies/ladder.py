@@ -118,11 +118,11 @@ def law_of(found: Mapping[str, Any]) -> Law:
     return Law(e, a, b, law["alpha"], law["beta"])
 
 
-def lead(mine: Sequence[Run], theirs: Sequence[Run]) -> Lead | None:
-    """The lead of `mine`; None if fewer than three pairs of runs are alike."""
+def lead(runs: Sequence[Run], baseline: Sequence[Run]) -> Lead | None:
+    """The lead of `runs`; None if fewer than three pairs of runs are alike."""
     pairs = [
         (np.log10(a.parameters), b.loss - a.loss)
-        for a, b in itertools.product(mine, theirs)
+        for a, b in itertools.product(runs, baseline)
         if np.allclose((a.parameters, a.tokens), (b.parameters, b.tokens), rtol=0.02)
     ]
     if len(pairs) < 3:

@@ -109,8 +109,8 @@ def _logs(runs: Sequence[Run]) -> np.ndarray:
 
 def _log_loss(law: np.ndarray, log_n: np.ndarray, log_d: np.ndarray) -> np.ndarray:
     log_e, log_a, log_b, alpha, beta = law
-    parts = log_e + 0 * log_n, log_a - alpha * log_n, log_b - beta * log_d
-    return np.logaddexp.reduce(np.stack(parts))
+    log_terms = log_e + 0 * log_n, log_a - alpha * log_n, log_b - beta * log_d
+    return np.logaddexp.reduce(np.stack(log_terms))
 
 
 def _start(logs: np.ndarray, least: float, alpha: float, beta: float) -> np.ndarray:

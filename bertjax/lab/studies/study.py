@@ -84,8 +84,8 @@ class Stage:
 
 def folder_of(stage: Stage, study: Path) -> Path:
     """The run folder that a stage writes; an evaluation writes into that of the evaluated run."""
-    own = stage.start[0] if stage.program in EVALUATIONS else stage
-    return study / "runs" / own.name
+    run = stage.start[0] if stage.program in EVALUATIONS else stage
+    return study / "runs" / run.name
 
 
 @dataclasses.dataclass(frozen=True)

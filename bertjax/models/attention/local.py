@@ -67,17 +67,17 @@ def _blocks(qkv: jax.Array, window: int) -> tuple[jax.Array, jax.Array, jax.Arra
     )
 
 
-def _cut(x: jax.Array, before: int, block: int, more: int = 0) -> jax.Array:
-    """[..., S, H] -> [..., k + more, s, H], with `before` zeros before it, and zeros after."""
+def _cut(x: jax.Array, before: int, block: int, extra: int = 0) -> jax.Array:
+    """[..., S, H] -> [..., k + extra, s, H], with `before` zeros before it, and zeros after."""
     length = x.shape[-2]
-    count = -(-length // block) + more
+    count = -(-length // block) + extra
     x = jnp.pad(x, [(0, 0)] * (x.ndim - 2) + [(before, count * block - before - length), (0, 0)])
     return x.reshape(*x.shape[:-2], count, block, x.shape[-1])
 
 
 def _visible_keys(x: jax.Array, window: int) -> jax.Array:
     """The positions that the queries of each block may see: [..., S, H] -> [..., k, t, H]."""
-    shifted = _cut(x, window, block_length(window), more=1)
+    shifted = _cut(x, window, block_length(window), extra=1)
     return jnp.concatenate([shifted[..., :-1, :, :], shifted[..., 1:, :, :]], -2)
 
 
@@ -94,6 +94,6 @@ def _visible(mask: Mask, pattern: AttentionPattern, window: int) -> jax.Array:
     if pattern.causal:
         seen = seen & (distance <= 0)
     if mask.segment_ids is not None:
-        own = _cut(mask.segment_ids[..., None], 0, block)  # [B, k, s, 1]
-        seen = seen & (own == around(mask.segment_ids))
+        query_segments = _cut(mask.segment_ids[..., None], 0, block)  # [B, k, s, 1]
+        seen = seen & (query_segments == around(mask.segment_ids))
     return seen

@@ -75,8 +75,12 @@ class SelfAttention(nn.Module):
             shared = {axes.QKV: 2, axes.KV_HEADS: self.key_value_heads}
             shared[axes.HEAD_WIDTH] = self.head_width
             query = dense(embed, heads, self.qkv_init, name="query")(x)
-            others = dense(embed, shared, self.qkv_init, split=split, name="key_value")(x)
-            qkv = (query, *others) if split else joined((query, others[:, :, 0], others[:, :, 1]))
+            key_value = dense(embed, shared, self.qkv_init, split=split, name="key_value")(x)
+            qkv = (
+                (query, *key_value)
+                if split
+                else joined((query, key_value[:, :, 0], key_value[:, :, 1]))
+            )
         if not split:
             qkv = nn.with_logical_constraint(  # [B, S, 3, N, H]
                 qkv, (axes.BATCH, axes.LENGTH, None, axes.ACTIVATION_HEADS, None)

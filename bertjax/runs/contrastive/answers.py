@@ -21,9 +21,9 @@ class InputRow(NamedTuple):
 
 
 def answers_of(
-    opened: Opened, texts: list[str], among: dict[int, InputRow], nearest: int
+    opened: Opened, texts: list[str], documents_by_line: dict[int, InputRow], nearest: int
 ) -> Iterator[dict[str, Any]]:
-    """Yields the answer for each text; `among` has the documents by their lines."""
+    """Yields the answer for each text; `documents_by_line` has the documents by their lines."""
     assert opened.embedding is not None
     pretrained = opened.pretrained
     vectorizer = Vectorizer(
@@ -35,13 +35,13 @@ def answers_of(
         None,
     )
     vectors = vectorizer.vectors(opened.params, texts, query=True, what="vectors")
-    if not among:
+    if not documents_by_line:
         yield from ({"vector": each} for each in _shown(vectors, opened))
         return
-    lines = list(among)
+    lines = list(documents_by_line)
     documents = vectorizer.vectors(
         opened.params,
-        [row.text for row in among.values()],
+        [row.text for row in documents_by_line.values()],
         query=False,
         what="vectors of documents",
     )
@@ -49,7 +49,11 @@ def answers_of(
     found = search(vectors, documents, compared_by, nearest, opened.placement)
     for numbers, scores in zip(*found, strict=True):
         each = zip([lines[n] for n in numbers], scores.tolist(), strict=True)
-        yield {"nearest": [_near_document(line, score, *among[line]) for line, score in each]}
+        yield {
+            "nearest": [
+                _near_document(line, score, *documents_by_line[line]) for line, score in each
+            ]
+        }
 
 
 def _near_document(line: int, score: float, text: str, further: dict[str, Any]) -> dict[str, Any]:

@@ -60,9 +60,11 @@ class ByVectors:
     def found(
         self, params: Params, queries: Sequence[str], documents: Sequence[str], what: str
     ) -> tuple[np.ndarray, np.ndarray]:
-        asked = self._vectorizer.vectors(params, queries, query=True, what=what)
-        among = self._vectorizer.vectors(params, documents, query=False, what=what)
-        return search(asked, among, self._name, _DEPTH, self._vectorizer.placement, what)
+        query_vectors = self._vectorizer.vectors(params, queries, query=True, what=what)
+        document_vectors = self._vectorizer.vectors(params, documents, query=False, what=what)
+        return search(
+            query_vectors, document_vectors, self._name, _DEPTH, self._vectorizer.placement, what
+        )
 
 
 class ByPairs:
@@ -205,8 +207,8 @@ def of_examples(name: str, examples: list[Example]) -> Evaluation:
     """
     single = all(len(each.passages) == 1 for each in examples)
     scored = all(each.scores for each in examples)
-    whole = {score for each in examples for score in each.scores} <= {0.0, 1.0}
-    if single and scored and not whole:
+    is_binary = {score for each in examples for score in each.scores} <= {0.0, 1.0}
+    if single and scored and not is_binary:
         pairs = [ScoredPair(e.query, e.passages[0], e.scores[0], "") for e in examples]
         return _Likeness(name, pairs)
     if single and scored and 2 * len({each.query for each in examples}) > len(examples):

@@ -68,16 +68,16 @@ class StateEvaluator:
         params = state.evaluated()
         used = jax.tree.map(lambda leaf: leaf.sharding, experiment.used)
         with experiment.placement.active():
-            here = self._job.all_params(jax.device_put(params, used))
+            on_devices = self._job.all_params(jax.device_put(params, used))
             found = {
                 _named(each, name): value
                 for each in self._evaluations
-                for name, value in each.scores(self._comparer, here).items()
+                for name, value in each.scores(self._comparer, on_devices).items()
             }
-        whole = experiment.placement.on_host(self._job.all_params(params))
+        on_host = experiment.placement.on_host(self._job.all_params(params))
         if host_index() == 0 and self._is_best(step, found):
             with replaced_folder(self._job.folder / MODEL_FOLDER) as folder:
-                write_trained(self._job.packed(whole), folder)
+                write_trained(self._job.packed(on_host), folder)
         return found
 
     def _is_best(self, step: int, found: Mapping[str, float]) -> bool:

@@ -192,8 +192,8 @@ def _beginning(
         parts = pretrained.beginning(head_type_of(embedding))
         if pretrained.embedding and pretrained.embedding.kind == embedding.kind:
             parts |= pretrained.params
-    own = jax.eval_shape(recipe.objective().model(spec).init, jax.random.key(0))
-    return {name: tree for name, tree in parts.items() if name in own}
+    shapes = jax.eval_shape(recipe.objective().model(spec).init, jax.random.key(0))
+    return {name: tree for name, tree in parts.items() if name in shapes}
 
 
 def make_experiment(

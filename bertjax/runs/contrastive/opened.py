@@ -56,7 +56,7 @@ def open_vectors(source: str | Source) -> Opened:
         module = VectorModel(spec, embedding)
         inputs |= {COUNTED: inputs["input_ids"]}
     model = Model.of(module, inputs)
-    wanted = jax.eval_shape(model.init, jax.random.key(0))
-    params = {name: pretrained.params[name] for name in wanted}
+    shapes = jax.eval_shape(model.init, jax.random.key(0))
+    params = {name: pretrained.params[name] for name in shapes}
     params = jax.device_put(params, placement.replicated)
     return Opened(pretrained, embedding, model, params, placement)

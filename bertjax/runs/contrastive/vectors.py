@@ -47,9 +47,9 @@ class TextVectors:
             return Vectors(self.values[numbers])  # type: ignore[arg-type]
         first, count = self.starts[numbers], np.diff(self.starts)[numbers]
         column = np.arange(fitting(LENGTHS, int(count.max(initial=1))))
-        there = column < count[:, None]
-        values = self.values[np.where(there, first[:, None] + column, 0)]
-        return Vectors(values, there)  # type: ignore[arg-type]
+        is_piece = column < count[:, None]
+        values = self.values[np.where(is_piece, first[:, None] + column, 0)]
+        return Vectors(values, is_piece)  # type: ignore[arg-type]
 
 
 class _OnDevices:

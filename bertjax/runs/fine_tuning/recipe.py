@@ -299,8 +299,10 @@ class TaskRecipe(TrainingRecipe):
         """Raises InputError unless the model can predict next tokens and a class."""
         head_type, heads = TASK_LOSSES[self.task.family.objective].head_type, family_of(spec).heads
         if not (head_type in head_types.OF_WHOLE_TEXTS and heads.get(head_types.CAUSAL_LM) == ()):
-            own = f"this is a {spec.encoder} for {head_type}: set it to 0"
-            why = f"only a GPT predicts the next token next to a class of whole texts, and {own}"
+            problem = f"this is a {spec.encoder} for {head_type}: set it to 0"
+            why = (
+                f"only a GPT predicts the next token next to a class of whole texts, and {problem}"
+            )
             raise self.wrong("lm_weight", why)
 
     def in_transformers(self, spec: EncoderSpec, task: Task) -> bool:
@@ -312,11 +314,13 @@ class TaskRecipe(TrainingRecipe):
         """The config of one of several tasks alone, or of all, in the form of config.json."""
         if not name:
             return self.config_dict
-        own = {key: x for key, x in self.config_dict["tasks"][name].items() if key != "data"}
+        task_section = {
+            key: x for key, x in self.config_dict["tasks"][name].items() if key != "data"
+        }
         config_dict = {
             key: x for key, x in self.config_dict.items() if key not in ("tasks", "share_power")
         }
-        return config_dict | {"data": self.tasks[name].data, "task": own}
+        return config_dict | {"data": self.tasks[name].data, "task": task_section}
 
 
 def check_task_name(name: str, place: str) -> None:

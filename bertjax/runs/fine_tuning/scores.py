@@ -63,8 +63,8 @@ def in_a_line(result: Mapping[str, Any]) -> str:
     each = []
     for split, scores in result["dev"].items():
         of_types = {f"{name}_{entity_type}" for entity_type in _types(scores) for name in _OF_TYPE}
-        whole = {name: value for name, value in scores.items() if name not in of_types}
-        each.append(f"{split}: {_figures(whole)}")
+        overall = {name: value for name, value in scores.items() if name not in of_types}
+        each.append(f"{split}: {_figures(overall)}")
     why = result["degenerate"]
     advice = "" if why.startswith("diverged") else _ADVICE  # its own message has one
     return "; ".join(each) + (f"  DEGENERATE: {why}{advice}" if why else "")

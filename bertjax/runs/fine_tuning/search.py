@@ -150,9 +150,9 @@ class Search:
         """The result of a trial for one task, in the form that a run of that task alone has."""
         if not name:
             return dict(result)
-        own = {key: value for key, value in result.items() if key != "tasks"}
+        common = {key: value for key, value in result.items() if key != "tasks"}
         data = self._data[name].identity | self._data[name].others
-        return own | result.get("tasks", {}).get(name, {}) | {"data": data}
+        return common | result.get("tasks", {}).get(name, {}) | {"data": data}
 
     def _read(self, trial: Trial) -> dict[str, Any] | None:
         """The results of a trial with the same data and weights; None if it is not finished."""
@@ -292,15 +292,15 @@ class Search:
         """The results.json of an earlier run, if still valid; removes checkpoints of its trials."""
         for trial in self._results:
             self._remove_checkpoints(trial)
-        wanted = self._run_results(best, self._finished[best])
-        for name, each in wanted.items():
+        expected = self._run_results(best, self._finished[best])
+        for name, each in expected.items():
             folder = self._folder / name
             if not (folder / RESULTS_FILE).exists() or read_results(folder) != each:
                 return None
         self._write_metrics()  # it contains times, so results.json has no digest of it
-        for name, each in wanted.items():
+        for name, each in expected.items():
             _print_results(name, each)
-        return wanted[""]
+        return expected[""]
 
     def _run_results(self, best: Trial, scores: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         """The content of each results.json, by name: scores, and digests of the predictions."""

@@ -69,8 +69,8 @@ def _loss_of_reranker(pretrained: Pretrained) -> str | None:
     task = pretrained.task
     if task.get("name") == RERANKER:
         return task.get("loss", "")
-    theirs = len(pretrained.classes) == 1 and "max_length" not in task
-    return _REFERENCE if theirs and pretrained.kept.get(ACTIVATION) else None
+    is_reranker = len(pretrained.classes) == 1 and "max_length" not in task
+    return _REFERENCE if is_reranker and pretrained.kept.get(ACTIVATION) else None
 
 
 def in_words(pretrained: Pretrained) -> str:
@@ -110,11 +110,13 @@ def task_family_of(pretrained: Pretrained) -> tuple[Family, int]:
             f"{pretrained.origin}: {pretrained.class_name} has no head of a task: give one of "
             f"{with_heads or 'the models that read pieces'}, as launch/finetune.py makes them"
         )
-    own = {field.name for field in dataclasses.fields(family) if field.init}
-    fields = {name: value for name, value in task.items() if name in own and value is not None}
+    field_names = {field.name for field in dataclasses.fields(family) if field.init}
+    fields = {
+        name: value for name, value in task.items() if name in field_names and value is not None
+    }
     if _loss_of_reranker(pretrained) is not None:
         fields["pairs"] = True
-    if "classes" in own:
+    if "classes" in field_names:
         fields["classes"] = pretrained.classes
     longest = pretrained.spec.max_position_embeddings
     saved_length = task.get("max_length")

@@ -99,11 +99,11 @@ def correlations(pairs: Sequence[ScoredPair], similarities: np.ndarray) -> dict[
     """
     gold = np.array([pair.score for pair in pairs])
     sources = np.array([pair.source for pair in pairs])
-    parts = {"": np.full(len(pairs), True)}
-    parts |= {f"_{name}": sources == name for name in sorted({*sources.tolist()} - {""})}
+    subsets = {"": np.full(len(pairs), True)}
+    subsets |= {f"_{name}": sources == name for name in sorted({*sources.tolist()} - {""})}
     result = {}
-    for suffix, part in parts.items():
-        sides = gold[part], similarities[part]
+    for suffix, subset in subsets.items():
+        sides = gold[subset], similarities[subset]
         result[f"spearman{suffix}"] = scores.spearman(*sides)
         result[f"pearson{suffix}"] = scores.pearson(*sides)
         if not scores.vary(*sides):

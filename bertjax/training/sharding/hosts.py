@@ -331,8 +331,8 @@ def _end_last(beats: _Heartbeats) -> None:
             last = beats.read()
         except jax.errors.JaxRuntimeError:
             last = {}  # all others count as silent since this host began to leave
-        others = [last.get(host, ("", waited)) for host in range(1, host_count())]
-        if all(beat in (_LEFT, _DONE) or age > _SILENT_SECONDS for beat, age in others):
+        beats_of_others = [last.get(host, ("", waited)) for host in range(1, host_count())]
+        if all(beat in (_LEFT, _DONE) or age > _SILENT_SECONDS for beat, age in beats_of_others):
             break
         time.sleep(0.2)
     time.sleep(_BEAT_SECONDS)  # the time that a host may need to end after its last beat

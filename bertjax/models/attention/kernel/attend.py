@@ -115,20 +115,20 @@ def _of_device(
 ) -> jax.Array:
     """The rows and heads of one device, [B, S, N, H]; the mesh axis `pieces` splits the length."""
     batch, length, _, heads, width = qkv.shape
-    more = 0 if pieces else padded_length(length) - length
+    padding = 0 if pieces else padded_length(length) - length
     more_heads = -heads % (LANES // width)
     columns = (heads + more_heads) * width
 
     def flat(x: jax.Array) -> jax.Array:
         """[B, T, k, N, H], with padding -> [B, T, k * N * H]."""
-        x = jnp.pad(x, ((0, 0), (0, more), (0, 0), (0, more_heads), (0, 0)))
+        x = jnp.pad(x, ((0, 0), (0, padding), (0, 0), (0, more_heads), (0, 0)))
         return x.reshape(batch, x.shape[1], -1)
 
     arrays: tuple[jax.Array, ...]
     first_query: jax.Array | int
     if pieces is None:
-        codes = jnp.pad(codes, ((0, 0), (0, 0), (0, more)), constant_values=-3)
-        table = None if table is None else jnp.pad(table, ((0, more), (0, 0)))
+        codes = jnp.pad(codes, ((0, 0), (0, 0), (0, padding)), constant_values=-3)
+        table = None if table is None else jnp.pad(table, ((0, padding), (0, 0)))
         arrays, first_query = (flat(qkv),), 0
     else:
         numbered = dropout.rate > 0
@@ -136,7 +136,7 @@ def _of_device(
         arrays = flat(qkv[:, :, :1]), flat(keys.kv)
         codes, table, first_query = keys.codes, keys.table, keys.first_query
     first = jnp.stack([jnp.int32(heads_before), jnp.int32(first_query)])
-    sizes = codes.shape[2], length + more, width
+    sizes = codes.shape[2], length + padding, width
     rotary = table is not None
     forms = (
         form_of(*sizes, pattern, dropout, rotary=rotary, backward=False),
@@ -144,7 +144,7 @@ def _of_device(
     )
     inputs = KernelInputs(arrays, codes, bits, first, table)
     context = _attend(inputs, forms, columns // LANES, interpret)
-    return context.reshape(batch, length + more, -1, width)[:, :length, :heads]
+    return context.reshape(batch, length + padding, -1, width)[:, :length, :heads]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
@@ -172,8 +172,8 @@ def _backward(
 ) -> tuple[Any]:
     inputs, out, logsum = residuals
     arrays = backward(inputs, forms[1], groups, out, logsum, gradient, interpret)
-    others = dict.fromkeys(("codes", "bits", "first", "table"))
-    return (inputs._replace(arrays=tuple(arrays), **others),)  # type: ignore[arg-type]
+    no_gradients = dict.fromkeys(("codes", "bits", "first", "table"))
+    return (inputs._replace(arrays=tuple(arrays), **no_gradients),)  # type: ignore[arg-type]
 
 
 _attend.defvjp(_forward, _backward)

@@ -70,10 +70,10 @@ def _kernel(
 
     def copy(i: int) -> Any:
         """Copies the gradient of queries, keys or values into its columns."""
-        here = pl.ds(pl.multiple_of(step * form.step, form.step), form.step)
-        there = here if i == 0 else slice(None)
+        step_rows = pl.ds(pl.multiple_of(step * form.step, form.step), form.step)
+        target = step_rows if i == 0 else slice(None)
         lanes = pl.ds((columns_of[i] + group) * LANES, LANES)
-        into = (d_kv if i else d_q).at[row, there, lanes]
+        into = (d_kv if i else d_q).at[row, target, lanes]
         return pltpu.make_async_copy((d_rows, d_keys, d_values)[i], into, sent.at[i])
 
     def prepare(at: pl.Slice) -> None:
@@ -91,11 +91,11 @@ def _kernel(
 
     def block(index: int) -> _Block:
         queries = block_of_queries(index, q, codes, table, first_query, form)
-        here = pl.ds(index * form.queries, form.queries)
-        gradient = d_out[0, here].astype(jnp.float32)
-        products = (gradient * out[0, here].astype(jnp.float32)).T  # [128, C]
+        query_rows = pl.ds(index * form.queries, form.queries)
+        gradient = d_out[0, query_rows].astype(jnp.float32)
+        products = (gradient * out[0, query_rows].astype(jnp.float32)).T  # [128, C]
         gradient /= 1 - form.dropout.rate
-        logs = [logsum[0, 0, h : h + 1, here] for h in range(form.heads)]
+        logs = [logsum[0, 0, h : h + 1, query_rows] for h in range(form.heads)]
         return _Block(
             queries,
             queries.all_heads.astype(jnp.float32).T.astype(q.dtype),
@@ -108,11 +108,11 @@ def _kernel(
 
     def scored(block: _Block, first_key: Index) -> Iterator[tuple[jax.Array, jax.Array]]:
         """Yields the scores [K, C] of a head, and the gradients of its weights."""
-        there = pl.ds(first_key, form.keys)
+        key_rows = pl.ds(first_key, form.keys)
         seen = visible(codes, prepared, first_key, block.queries, form)
         for query, gradient in zip(block.queries.of_heads, block.gradients, strict=True):
-            products = scores(turned[there], query, seen, form)
-            yield products, dot(v[0, there], gradient, (1, 1))
+            products = scores(turned[key_rows], query, seen, form)
+            yield products, dot(v[0, key_rows], gradient, (1, 1))
 
     def gradients(
         block: _Block,
@@ -120,11 +120,11 @@ def _kernel(
         of_heads: Iterable[tuple[jax.Array, jax.Array]],
         before: list[jax.Array] | None,
     ) -> list[jax.Array]:
-        there = pl.ds(first_key, form.keys)
+        key_rows = pl.ds(first_key, form.keys)
         if form.unaligned:
-            scaled = (turned[there] * jnp.asarray(scale, q.dtype)).T
+            scaled = (turned[key_rows] * jnp.asarray(scale, q.dtype)).T
         else:
-            scaled = prepared[:, there]
+            scaled = prepared[:, key_rows]
         keeps = keep_masks(bits[row], first_head, first_key, block.queries, form)
         of_queries, of_keys, of_values = [], [], []
         for h, (of_scores, d_weights) in enumerate(of_heads):
@@ -139,8 +139,8 @@ def _kernel(
             of_keys.append(dot(block.query_t[lanes], d_scores, (1, 1)))
             d_query = dot(scaled[lanes], d_scores, (1, 0))  # [H, C]
             of_queries.append(d_query if before is None else before[h] + d_query)
-        d_k[there] += jnp.concatenate(of_keys, 0).T
-        d_v[there] += jnp.concatenate(of_values, 0).T
+        d_k[key_rows] += jnp.concatenate(of_keys, 0).T
+        d_v[key_rows] += jnp.concatenate(of_values, 0).T
         return of_queries
 
     blocks = [block(index) for index in range(form.step // form.queries)]

@@ -52,8 +52,8 @@ def bounds_of(codes: jax.Array, first_query: jax.Array, queries: int, form: Form
         return jnp.zeros((1, 1, 2), jnp.int32)
     rows, _, length = codes.shape
     of_keys = codes[:, 0].reshape(rows, -1, form.keys)
-    own = jax.lax.dynamic_slice_in_dim(codes[:, 1], first_query, queries, 1)
-    of_queries = own.reshape(rows, -1, form.step)
+    query_codes = jax.lax.dynamic_slice_in_dim(codes[:, 1], first_query, queries, 1)
+    of_queries = query_codes.reshape(rows, -1, form.step)
     # The numbers of a block of keys and of a step's queries overlap: [B, S / R, T / K].
     seen = _lowest(of_keys)[:, None] <= of_queries.max(-1)[..., None]
     seen &= of_keys.max(-1)[:, None] >= _lowest(of_queries)[..., None]

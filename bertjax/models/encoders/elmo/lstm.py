@@ -53,7 +53,7 @@ def read(
 ) -> tuple[tuple[jax.Array, ...], tuple[State, ...]]:
     """Reads two directions in one loop: the states h, [S, B, P] each, and the last states."""
 
-    def advance(steps: Steps, state: State, gate_inputs: jax.Array, there: jax.Array) -> State:
+    def advance(steps: Steps, state: State, gate_inputs: jax.Array, is_token: jax.Array) -> State:
         c, h = state
         i, g, f, o = jnp.split(gate_inputs + _times(h, steps.recurrent), 4, -1)
         new_c = jax.nn.sigmoid(f + 1.0) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
@@ -61,7 +61,7 @@ def read(
         new_h = jax.nn.sigmoid(o) * jnp.tanh(new_c)
         if steps.projection is not None:
             new_h = _clipped(_times(new_h, steps.projection), spec.projection_clip)
-        return jnp.where(there, new_c, c), jnp.where(there, new_h, h)
+        return jnp.where(is_token, new_c, c), jnp.where(is_token, new_h, h)
 
     def step(
         states: tuple[State, ...], now: tuple[tuple[jax.Array, jax.Array], ...]
