@@ -324,11 +324,11 @@ def _check_names(what: str, values: Any, expected: Iterable[str]) -> None:
 def _check_inputs(inputs: Any, expected: Mapping[str, jax.ShapeDtypeStruct], longest: int) -> None:
     """Raises InputError for arrays that a model does not take; only their shapes are looked at."""
     _check_names("inputs", inputs, expected)
-    for name, each in expected.items():
+    for name, spec in expected.items():
         dtype, shape = getattr(inputs[name], "dtype", object), getattr(inputs[name], "shape", ())
-        if not jnp.issubdtype(dtype, jnp.integer) or len(shape) != each.ndim:
+        if not jnp.issubdtype(dtype, jnp.integer) or len(shape) != spec.ndim:
             raise InputError(
-                f"inputs[{name!r}]: must be an array of whole numbers with {each.ndim} dimensions, "
+                f"inputs[{name!r}]: must be an array of whole numbers with {spec.ndim} dimensions, "
                 "as `encode` makes it"
             )
     shapes = {name: inputs[name].shape for name in expected}

@@ -143,12 +143,12 @@ def _places(value: Any, path: str, place: str) -> Iterator[tuple[str, Any]]:
         return
     named = isinstance(value, Mapping)
     members = value if isinstance(value, list | tuple | set | frozenset) else ()
-    for key, each in value.items() if named else enumerate(members):
+    for key, member in value.items() if named else enumerate(members):
         own = f".{key}" if named else f"[{key}]"
         for step, name in ((own, own), ("[...]", f"[{key!r}]")):
             rest = path[len(step) :]
             if path.startswith(step) and rest[:1] in ("", ".", "["):
-                yield from _places(each, rest, place + name)
+                yield from _places(member, rest, place + name)
 
 
 def _fits(problem: str, value: Any) -> bool:

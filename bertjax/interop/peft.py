@@ -121,9 +121,9 @@ def _as_reference(entry: Entry, down: np.ndarray, up: np.ndarray) -> tuple[np.nd
         downs, up = downs[[entry.part]], up[[entry.part]]
     count, rank = up.shape[:2]
     into = downs.reshape(count, -1, rank).swapaxes(1, 2).reshape(count * rank, -1)
-    each = up.reshape(count, rank, -1).swapaxes(1, 2)  # [count, out, rank]
-    blocks = np.zeros((count, each.shape[1], count, rank), np.float32)
-    for number, block in enumerate(each):
+    ups = up.reshape(count, rank, -1).swapaxes(1, 2)  # [count, out, rank]
+    blocks = np.zeros((count, ups.shape[1], count, rank), np.float32)
+    for number, block in enumerate(ups):
         blocks[number, :, number] = block
     out = blocks.reshape(-1, count * rank)
     out = out[list(entry.order)] if entry.order else out

@@ -40,5 +40,5 @@ def divergence(
         return jax.nn.log_softmax(some / temperature)
 
     log_student, log_teacher = log_softmax(student), log_softmax(teacher)
-    each = jnp.exp(log_teacher) * jnp.where(counted, log_teacher - log_student, 0.0)
-    return temperature**2 * each.sum(-1)
+    terms = jnp.exp(log_teacher) * jnp.where(counted, log_teacher - log_student, 0.0)
+    return temperature**2 * terms.sum(-1)

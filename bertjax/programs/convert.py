@@ -216,12 +216,15 @@ def _write_onnx(pretrained: Pretrained, folder: Path) -> tuple[dict[str, float],
     changed: dict[str, list[np.ndarray]] = {output: [] for output in outputs if output in _DECIDED}
     for batch, one, other in zip(batches[1:], whole, int8, strict=True):
         worst = max(worst, proof.greatest_difference(one, other, batch, "int8"))
-        for output, each in changed.items():
+        for output, is_changed in changed.items():
             decided = (
                 proof.decisions(output, x[output], batch["input_mask"] > 0) for x in (one, other)
             )
-            each.append(np.not_equal(*decided))
-    shares = {_DECIDED[output]: np.concatenate(each).mean() for output, each in changed.items()}
+            is_changed.append(np.not_equal(*decided))
+    shares = {
+        _DECIDED[output]: np.concatenate(is_changed).mean()
+        for output, is_changed in changed.items()
+    }
     found = {"ONNX Runtime": proof.greatest_difference(outputs, first, inputs)}
     return found | {"ONNX Runtime, 8 bits": worst}, shares
 

@@ -98,6 +98,6 @@ def _print(group: str, found: Mapping[str, Any]) -> None:
     print()
 
 
-def _shown(each: Mapping[str, Any]) -> str:
-    low, high = each["interval"]
-    return f"{each['value']:.4g} ({low:.4g} to {high:.4g})"
+def _shown(estimate: Mapping[str, Any]) -> str:
+    low, high = estimate["interval"]
+    return f"{estimate['value']:.4g} ({low:.4g} to {high:.4g})"

@@ -196,9 +196,9 @@ def _section(type_: Any, value: Any, place: str, default: Any, hint: str = "") -
         if key not in fields:
             raise InputError(f"{place}.{key}: unknown key: {_known_keys(key, type_)}{hint}")
     for key, each in values.items():
-        own = fields[key].default  # of a section with other defaults than its class
-        own = own if dataclasses.is_dataclass(own) else None
-        found[key] = read(fields[key].type, each, f"{place}.{key}", own)
+        own_default = fields[key].default  # of a section with other defaults than its class
+        own_default = own_default if dataclasses.is_dataclass(own_default) else None
+        found[key] = read(fields[key].type, each, f"{place}.{key}", own_default)
     for name, field in fields.items():
         if not default and name not in found and field.default is field.default_factory:
             problem = f"object missing required field `{name}`"

@@ -227,9 +227,12 @@ def _class_names(path: Path, about: bytes | None) -> dict[str, list[str]]:
     features = (parsed(about, type_, origin, "write it again").get("info") or {}).get("features")
     found = {}
     for column, feature in (features or {}).items():
-        each = feature.get("feature", feature) if isinstance(feature, dict) else feature  # a list's
-        if isinstance(each, dict) and each.get("_type") == "ClassLabel":
-            found[column] = converted(each.get("names"), list[str], f"{origin}: names of {column}")
+        # A list has the feature of its members.
+        content = feature.get("feature", feature) if isinstance(feature, dict) else feature
+        if isinstance(content, dict) and content.get("_type") == "ClassLabel":
+            found[column] = converted(
+                content.get("names"), list[str], f"{origin}: names of {column}"
+            )
     return found
 
 

@@ -261,12 +261,12 @@ def _json_records(folder: Path, name: str) -> _Records:
     path, value = official_files.json_value(folder, name)
     for article in converted_with_hint(value, record(data=list[_ARTICLE]), path, _HINT)["data"]:
         for paragraph in article["paragraphs"]:
-            for each in paragraph["qas"]:
-                where = f"{path} question {each.get('id')!s:.80}"
+            for question in paragraph["qas"]:
+                where = f"{path} question {question.get('id')!s:.80}"
                 yield (
                     where,
                     paragraph["context"],
-                    converted_with_hint(each, _QUESTION, where, _HINT),
+                    converted_with_hint(question, _QUESTION, where, _HINT),
                 )
 
 

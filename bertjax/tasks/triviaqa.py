@@ -304,12 +304,12 @@ def _first_occurrence(context: str, sought: Iterable[str]) -> tuple[Answer, ...]
     """The first occurrence of any of `sought` as whole words (at one place the longest), or ()."""
     text = _folded(context)
     found = []
-    for each in sought:
-        start = text.find(each)
-        while start >= 0 and (_in_word(text, start) or _in_word(text, start + len(each))):
-            start = text.find(each, start + 1)
+    for answer in sought:
+        start = text.find(answer)
+        while start >= 0 and (_in_word(text, start) or _in_word(text, start + len(answer))):
+            start = text.find(answer, start + 1)
         if start >= 0:
-            found.append((start, -len(each)))
+            found.append((start, -len(answer)))
     if not found:
         return ()
     start, length = min(found)

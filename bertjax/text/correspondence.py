@@ -69,11 +69,11 @@ def _by_wordpiece(old: Tokenizer, texts: Sequence[bytes]) -> list[list[int]]:
 
 def _by_bpe(old: Tokenizer, texts: Sequence[bytes]) -> list[list[int]]:
     library, found = old.library, []
-    for each in texts:
-        text = _decoded(each)
+    for piece in texts:
+        text = _decoded(piece)
         if text and library.normalizer:
-            each = library.normalizer.normalize_str(text).encode()
-        found.append([token.id for token in library.model.tokenize(spelled(each))])
+            piece = library.normalizer.normalize_str(text).encode()
+        found.append([token.id for token in library.model.tokenize(spelled(piece))])
     return found
 
 

@@ -149,11 +149,11 @@ class Model:
         """New parameters with their logical axes: the trained ones, or the `frozen` ones."""
         if "" in self.parts:
             return self.parts[""].init(key, frozen)
-        each = {
+        by_part = {
             name: part.init(jax.random.fold_in(key, number), frozen)
             for number, (name, part) in enumerate(self.parts.items())
         }
-        return {name: params for name, params in each.items() if params}
+        return {name: params for name, params in by_part.items() if params}
 
     def __call__(
         self, params: Params, inputs: Arrays, dropout: jax.Array | None = None, part: str = ""

@@ -219,14 +219,14 @@ def _write_examples(
     read = _read(plan, {*chosen, *pairs.values()})
     tasks = task_texts(folder, cleaning)
     with atomic_write(folder / REMOVED_FILE, "w") as file:
-        for each in sorted(chosen):
-            path, document = read[each]
+        for shard_and_number in sorted(chosen):
+            path, document = read[shard_and_number]
             example: dict[str, Any] = {
-                "filter": FILTERS[verdicts[each[0]][each[1]] - 1],
+                "filter": FILTERS[verdicts[shard_and_number[0]][shard_and_number[1]] - 1],
                 "file": path,
             }
-            if each in pairs:
-                of_path, of_document = read[pairs[each]]
+            if shard_and_number in pairs:
+                of_path, of_document = read[pairs[shard_and_number]]
                 example |= {"of_file": of_path, "of_text": _beginning(of_document)}
             elif tasks and example["filter"] == TASKS:
                 its_words = words("\n".join(document))

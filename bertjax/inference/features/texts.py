@@ -127,9 +127,9 @@ class TextEncoder:
         texts = iter(texts)
         while some := list(islice(texts, at_once)):
             split_texts = (text.rpartition(SEPARATOR) if pairs else ("", "", text) for text in some)
-            each = [[a, b] if bar else [b] for a, bar, b in split_texts]
-            halves = self._halves(list(chain.from_iterable(each)))
-            for one in each:
+            sides = [[a, b] if bar else [b] for a, bar, b in split_texts]
+            halves = self._halves(list(chain.from_iterable(sides)))
+            for one in sides:
                 yield self._join([next(halves) for _ in one])
 
     def _halves(self, texts: list[str]) -> Iterator[_Half]:

@@ -109,13 +109,13 @@ def _names(lines: Sequence[Lines], first: Sequence[str]) -> list[str]:
 
 def _curves(on: Sequence[tuple[Lines, Place]], name: str) -> Iterator[tuple[str, Curve]]:
     """Yields each split of each run that has the metric, and its curve."""
-    for each, place in on:
+    for run, place in on:
         points: dict[str, list[tuple[float, float]]] = {}
-        for row in each.rows:
+        for row in run.rows:
             if isinstance(row.get(name), int | float):
                 points.setdefault(row["split"], []).append((place(row["step"]), row[name]))
         for split, found in points.items():
-            label = each.name if len(on) > 1 else _WORDS.get(split, split)
+            label = run.name if len(on) > 1 else _WORDS.get(split, split)
             yield split, Curve.of(label, found)
 
 

@@ -177,7 +177,7 @@ def _sharded_by_rows(
     if heads is not None:  # the heads of keys may be fewer than the devices
         readers = query.shape[2] // key.shape[2]
         key, value = (jnp.repeat(x, readers, axis=2) for x in (key, value))
-    each = PartitionSpec(rows, None, heads)
-    by_device = partial(jax.shard_map, out_specs=each, check_vma=False)
-    in_specs = each, each, each, PartitionSpec(rows)
+    spec = PartitionSpec(rows, None, heads)
+    by_device = partial(jax.shard_map, out_specs=spec, check_vma=False)
+    in_specs = spec, spec, spec, PartitionSpec(rows)
     return by_device(attend, in_specs=in_specs)(query, key, value, mask)

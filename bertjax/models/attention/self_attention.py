@@ -107,10 +107,10 @@ class SelfAttention(nn.Module):
         qkv = qkv if rotation is None else rotated(qkv, rotation)
         query, *new = (qkv[:, :, number] for number in range(3))
         seen = []
-        for name, each in zip(("keys", "values"), new, strict=True):
+        for name, array in zip(("keys", "values"), new, strict=True):
             cached: nn.Variable[jax.Array] = self.variable("cache", name)
             readers = self.heads // cached.value.shape[2]  # of one head of keys and values
-            cached.value = cached.value.at[rows, place].set(each[:, 0, ::readers])
+            cached.value = cached.value.at[rows, place].set(array[:, 0, ::readers])
             seen.append(cached.value)
         if self.pattern.window is not None:
             mask = mask * (jnp.arange(mask.shape[1]) >= place[:, None] - self.pattern.window)

@@ -221,11 +221,11 @@ class TransformerSpec(AttentionComputation, TransformerArchitecture):
             call = Call(length, self.head_width, self.compute_dtype, pattern, rate)
             found.setdefault(taken(self.attention, call), self.layer_type(layer))
         several = len({way.name for way in found}) > 1
-        each = [
+        ways = [
             way.name + f" in {layer_type} layers" * several for way, layer_type in found.items()
         ]
         reasons = "; ".join(dict.fromkeys(way.why for way in found if way.why))
-        names = " and ".join(dict.fromkeys(each))
+        names = " and ".join(dict.fromkeys(ways))
         return f"by {names} at length {length}" + (f" ({reasons})" if reasons else "")
 
     def layer_scope(self, layer: int) -> contextlib.AbstractContextManager[Any]:

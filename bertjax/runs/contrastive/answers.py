@@ -36,7 +36,7 @@ def answers_of(
     )
     vectors = vectorizer.vectors(opened.params, texts, query=True, what="vectors")
     if not documents_by_line:
-        yield from ({"vector": each} for each in _shown(vectors, opened))
+        yield from ({"vector": vector} for vector in _shown(vectors, opened))
         return
     lines = list(documents_by_line)
     documents = vectorizer.vectors(
@@ -48,10 +48,11 @@ def answers_of(
     compared_by = opened.embedding.compared_by
     found = search(vectors, documents, compared_by, nearest, opened.placement)
     for numbers, scores in zip(*found, strict=True):
-        each = zip([lines[n] for n in numbers], scores.tolist(), strict=True)
+        nearest_lines = zip([lines[n] for n in numbers], scores.tolist(), strict=True)
         yield {
             "nearest": [
-                _near_document(line, score, *documents_by_line[line]) for line, score in each
+                _near_document(line, score, *documents_by_line[line])
+                for line, score in nearest_lines
             ]
         }
 

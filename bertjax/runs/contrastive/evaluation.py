@@ -147,19 +147,19 @@ class _Lists(Evaluation):
     main_metric = "map"
 
     def scores(self, comparer: Comparer, params: Params) -> dict[str, float]:
-        pairs = [(each.query, text) for each in self.examples for text in each.passages]
+        pairs = [(example.query, text) for example in self.examples for text in example.passages]
         alike = comparer.own(params, pairs, self.name)
         run: dict[str, dict[str, float]] = {}
         judgements: dict[str, dict[str, int]] = {}
         places = iter(zip(alike.tolist(), range(len(alike)), strict=True))
         margins: list[tuple[float, float]] = []
-        for each in self.examples:
-            grades = each.scores or (1.0, *(0.0 for _ in each.passages[1:]))
+        for example in self.examples:
+            grades = example.scores or (1.0, *(0.0 for _ in example.passages[1:]))
             own = []
             for grade in grades:
                 similarity, place = next(places)
-                run.setdefault(each.query, {})[str(place)] = similarity
-                judgements.setdefault(each.query, {})[str(place)] = round(grade)
+                run.setdefault(example.query, {})[str(place)] = similarity
+                judgements.setdefault(example.query, {})[str(place)] = round(grade)
                 own.append(similarity)
             margins += [(own[0], other) for other in own[1:]]
         found = score_run(run, judgements, ("map", "mrr", "ndcg@10", "hit_rate@1")).mean

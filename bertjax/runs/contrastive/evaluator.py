@@ -98,10 +98,10 @@ class StateEvaluator:
         best = max(rows, key=lambda row: (row[self.main_metric], -row["step"])) if rows else {}
         step = best.get("step", self._job.phase.last_step)
         scores: dict[str, dict[str, float]] = {}
-        for each in self._evaluations:
-            begin = _named(each, "")
+        for evaluation in self._evaluations:
+            begin = _named(evaluation, "")
             own = {n.removeprefix(begin): v for n, v in best.items() if n.startswith(begin)}
-            scores[each.name] = own
+            scores[evaluation.name] = own
         results = {
             "task": recipe.config_dict["task"]["kind"],
             "metric": self.main_metric,

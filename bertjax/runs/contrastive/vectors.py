@@ -113,9 +113,11 @@ class Vectorizer(_OnDevices):
         found = self.outputs(params, encoded, most, what)
         if embedding.kind != LATE:
             return TextVectors(np.stack(found))
-        each = [row[np.flatnonzero(text.counted)] for row, text in zip(found, encoded, strict=True)]
-        starts = np.concatenate([[0], np.cumsum([len(tokens) for tokens in each])])
-        return TextVectors(np.concatenate(each), starts)
+        counted = [
+            row[np.flatnonzero(text.counted)] for row, text in zip(found, encoded, strict=True)
+        ]
+        starts = np.concatenate([[0], np.cumsum([len(tokens) for tokens in counted])])
+        return TextVectors(np.concatenate(counted), starts)
 
 
 class PairScorer(_OnDevices):
@@ -184,8 +186,8 @@ def search(
     found, scores = [], []
     with Progress(what, len(queries), " queries") as progress:
         for begin in range(0, len(queries), rows):
-            asked = np.minimum(np.arange(begin, begin + rows), len(queries) - 1)
-            query = jax.tree.map(partial(_split, placement), queries.take(asked))
+            padded_numbers = np.minimum(np.arange(begin, begin + rows), len(queries) - 1)
+            query = jax.tree.map(partial(_split, placement), queries.take(padded_numbers))
             best = (
                 np.full((rows, most), -np.inf, np.float32),
                 np.full((rows, most), len(documents), np.int32),

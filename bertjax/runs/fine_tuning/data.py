@@ -51,8 +51,8 @@ class TaskData:
         """Encodes the examples of `read_examples`; `weights`: the identity of what is tuned."""
 
         def splits(names: Sequence[str]) -> dict[str, Split]:
-            each = {name: examples[name] for name in names}
-            return {n: Split(some, encode(some, n, labelled=False)) for n, some in each.items()}
+            chosen = {name: examples[name] for name in names}
+            return {n: Split(some, encode(some, n, labelled=False)) for n, some in chosen.items()}
 
         first, *scored = task.dev_splits
         digests = {name: digest(some) for name, some in examples.items()}

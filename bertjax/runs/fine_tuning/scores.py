@@ -60,14 +60,14 @@ def digests(predictions: Path) -> dict[str, str]:
 
 def in_a_line(result: Mapping[str, Any]) -> str:
     """The dev scores of a result of `scored` as one line, without those of single entity types."""
-    each = []
+    texts = []
     for split, scores in result["dev"].items():
         of_types = {f"{name}_{entity_type}" for entity_type in _types(scores) for name in _OF_TYPE}
         overall = {name: value for name, value in scores.items() if name not in of_types}
-        each.append(f"{split}: {_figures(overall)}")
+        texts.append(f"{split}: {_figures(overall)}")
     why = result["degenerate"]
     advice = "" if why.startswith("diverged") else _ADVICE  # its own message has one
-    return "; ".join(each) + (f"  DEGENERATE: {why}{advice}" if why else "")
+    return "; ".join(texts) + (f"  DEGENERATE: {why}{advice}" if why else "")
 
 
 def by_type(result: Mapping[str, Any]) -> list[str]:

@@ -175,13 +175,13 @@ class Trials:
 
     def _phase(self, trial: Trial) -> Phase:
         together = self.together(trial)
-        each = {name: self.epochs(trial, name) for name in self._data}
+        epochs = {name: self.epochs(trial, name) for name in self._data}
         rows = self._rows(trial)
 
         def microbatches(number: int) -> list[Callable[[slice], HostBatch]]:
             name, of_task = together.locate(number)
             return [
-                partial(rows_of, name, *examples) for examples in each[name].microbatches(of_task)
+                partial(rows_of, name, *examples) for examples in epochs[name].microbatches(of_task)
             ]
 
         def rows_of(name: str, examples: np.ndarray, length: int, held: slice) -> HostBatch:
@@ -194,8 +194,8 @@ class Trials:
             drawn = together.drawn.items()
             return sum(n * of_task(name) for name, n in drawn) / together.steps_per_epoch
 
-        tokens = round(mean(lambda name: each[name].tokens * self._data[name].train.choices))
-        length = round(mean(lambda name: each[name].tokens / each[name].batch_size))
+        tokens = round(mean(lambda name: epochs[name].tokens * self._data[name].train.choices))
+        length = round(mean(lambda name: epochs[name].tokens / epochs[name].batch_size))
         return Phase(
             name="fine-tuning",
             first_step=0,
