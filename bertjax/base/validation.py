@@ -174,7 +174,7 @@ def real(value: Any) -> float | None:
     return number if abs(number) <= _LARGEST else None
 
 
-def whole(value: Any) -> int | None:
+def integer(value: Any) -> int | None:
     """The whole number that a value is: see `real`. None if it is none, or not one of int32."""
     number = real(value)
     fits = number is not None and number.is_integer() and abs(number) < _WHOLE

@@ -11,7 +11,7 @@ import numpy as np
 
 from bertjax.base.errors import InputError
 from bertjax.base.limits import Count, FewOrNone, Free, Rate
-from bertjax.base.validation import whole
+from bertjax.base.validation import integer
 from bertjax.tasks import scores, squad
 from bertjax.tasks.classification import (
     STEP_DROPOUT,
@@ -373,7 +373,7 @@ class _Questions(Problem):
         columns = self._columns
         texts = _listed(row.value(columns.answer))
         listed_starts = _listed(row.value(columns.answer_start)) if columns.answer_start else []
-        starts = [start for start in map(whole, listed_starts) if start is not None]
+        starts = [start for start in map(integer, listed_starts) if start is not None]
         row.require(len(starts) == len(listed_starts), columns.answer_start, "not a whole number")
         if starts and len(starts) != len(texts):
             raise InputError(

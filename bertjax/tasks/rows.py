@@ -118,7 +118,7 @@ class FileRow(NamedTuple):
         self.require(isinstance(value, dict), column, f"not {what}")
         return dict(zip(value, self._numbers(column, value.values(), what), strict=True))
 
-    def whole(self, column: str, stop: int) -> int:
+    def integer(self, column: str, stop: int) -> int:
         """The integer of a column, from 0 to stop-1."""
         value = self.real(column)
         self.require(value in range(stop), column, f"not one of 0 to {stop - 1}")

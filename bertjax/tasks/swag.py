@@ -88,7 +88,7 @@ def _example(row: FileRow, *, labelled: bool) -> Choice:
         row.text("sent1"),
         row.value("sent2"),  # empty if the endings are whole sentences
         tuple(map(row.text, _ENDINGS)),
-        row.whole("label", len(_ENDINGS)) if labelled else None,
+        row.integer("label", len(_ENDINGS)) if labelled else None,
         row.where,
     )
 
