@@ -53,7 +53,7 @@ def small_model(vocabulary, kind: str, spec: ModernBertSpec = SPEC) -> Pretraine
         classes = CLASSES if num_classes(kind) > 1 else ("LABEL_0",)
     return Pretrained(
         origin=f"a {kind}",
-        kind=kind,
+        head_type=kind,
         spec=spec,
         params=random_params(kind, spec),
         tokenizer=Tokenizer.open(vocabulary),
