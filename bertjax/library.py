@@ -233,12 +233,12 @@ class TextModel:
             check_choice("kind", kind, HEAD_SPECS)
         model = self._model(kind)
         parts = HEAD_SPECS[kind].parts(self.spec) if kind else self._pretrained.parts
-        own = {part: self._pretrained.params[part] for part in parts}
+        own_params = {part: self._pretrained.params[part] for part in parts}
 
         def call(
             params: Params, inputs: Arrays, dropout: jax.Array | None = None
         ) -> dict[str, jax.Array]:
-            _check_params("params", params, own)
+            _check_params("params", params, own_params)
             _check_inputs(inputs, model.parts[""].inputs, self.spec.max_position_embeddings)
             if not isinstance(dropout, jax.Array | None):
                 raise InputError(f"dropout={dropout!r:.80}: must be a key: jax.random.key(0)")
@@ -281,7 +281,6 @@ def _listed(texts: Any) -> list[Any]:
 
 
 def _texts(texts: Any) -> list[str]:
-    """The texts that a caller gives."""
     return [converted(text, str, f"texts[{n}]") for n, text in enumerate(_listed(texts))]
 
 
@@ -299,43 +298,40 @@ def _line(text: Any) -> str:
         return json.dumps(dict(text))
 
 
-def _options(**given: Any) -> Options:
-    """The options of `vectors`."""
+def _options(**options: Any) -> Options:
     known = [field.name for field in dataclasses.fields(Options)]
-    if unknown := sorted(given.keys() - set(known)):
+    if unknown := sorted(options.keys() - set(known)):
         raise InputError(f"{unknown[0]}: no such option: there are {', '.join(known)}")
-    return converted(given, Options)
+    return converted(options, Options)
 
 
-def _check_params(place: str, given: Any, own: Any) -> None:
-    """Raises InputError unless `given` has arrays of the same shapes as `own` at its places."""
-    if isinstance(own, Mapping):
-        _check_names(place, given, own)
-        for name, each in own.items():
-            _check_params(f"{place}[{name!r}]", given[name], each)
-    elif getattr(given, "shape", None) != own.shape:
-        raise InputError(f"{place}={given!r:.80}: must be an array of the shape {own.shape}")
+def _check_params(place: str, params: Any, expected: Any) -> None:
+    if isinstance(expected, Mapping):
+        _check_names(place, params, expected)
+        for name, each in expected.items():
+            _check_params(f"{place}[{name!r}]", params[name], each)
+    elif getattr(params, "shape", None) != expected.shape:
+        raise InputError(f"{place}={params!r:.80}: must be an array of the shape {expected.shape}")
 
 
-def _check_names(what: str, given: Any, wanted: Iterable[str]) -> None:
-    """Raises InputError unless `given` has all these names."""
-    if not isinstance(given, Mapping):
-        raise InputError(f"{what}={given!r:.80}: must be a dict of {', '.join(wanted)}")
-    if missing := [name for name in wanted if name not in given]:
+def _check_names(what: str, values: Any, expected: Iterable[str]) -> None:
+    if not isinstance(values, Mapping):
+        raise InputError(f"{what}={values!r:.80}: must be a dict of {', '.join(expected)}")
+    if missing := [name for name in expected if name not in values]:
         raise InputError(f"{what}: no {' and no '.join(missing)} in it")
 
 
-def _check_inputs(given: Any, wanted: Mapping[str, jax.ShapeDtypeStruct], longest: int) -> None:
+def _check_inputs(inputs: Any, expected: Mapping[str, jax.ShapeDtypeStruct], longest: int) -> None:
     """Raises InputError for arrays that a model does not take; only their shapes are looked at."""
-    _check_names("inputs", given, wanted)
-    for name, each in wanted.items():
-        dtype, shape = getattr(given[name], "dtype", object), getattr(given[name], "shape", ())
-        if not jnp.issubdtype(dtype, jnp.integer) or len(shape) != each.ndim:
+    _check_names("inputs", inputs, expected)
+    for name, spec in expected.items():
+        dtype, shape = getattr(inputs[name], "dtype", object), getattr(inputs[name], "shape", ())
+        if not jnp.issubdtype(dtype, jnp.integer) or len(shape) != spec.ndim:
             raise InputError(
-                f"inputs[{name!r}]: must be an array of whole numbers with {each.ndim} dimensions, "
+                f"inputs[{name!r}]: must be an array of whole numbers with {spec.ndim} dimensions, "
                 "as `encode` makes it"
             )
-    shapes = {name: given[name].shape for name in wanted}
+    shapes = {name: inputs[name].shape for name in expected}
     texts = shapes["input_mask"]
     if differ := [name for name, shape in shapes.items() if shape[: len(texts)] != texts]:
         raise InputError(f"inputs: {differ[0]} is {shapes[differ[0]]}, and input_mask {texts}")

@@ -32,9 +32,11 @@ def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
     """Raises InputError unless a value, of a flag or a key, is one of the choices."""
     known = tuple(choices)
     if value not in known:
-        given = value if name.startswith("--") else shown(value)
+        shown_value = value if name.startswith("--") else shown(value)
         names = [str(choice) or "''" for choice in known]
-        raise InputError(f"{name}={given}: must be one of {', '.join(names)}{near(value, names)}")
+        raise InputError(
+            f"{name}={shown_value}: must be one of {', '.join(names)}{near(value, names)}"
+        )
 
 
 def check_range(name: str, value: int, least: int, most: int, why: str = "") -> None:

@@ -187,7 +187,7 @@ class _Lease:
         blob.upload_from_string(b"", if_generation_match=over)
         self._generation = blob.generation
 
-    def _found(self) -> tuple[int, str]:
+    def _current_owner(self) -> tuple[int, str]:
         """The generation and the owner of the lease; (0, "") if it does not exist."""
         blob = self._bucket.get_blob(self._name)
         return (blob.generation, blob.metadata["owner"]) if blob else (0, "")
@@ -195,7 +195,7 @@ class _Lease:
     def take(self) -> None:
         from google.api_core.exceptions import PreconditionFailed
 
-        generation, owner = self._found()
+        generation, owner = self._current_owner()
         if generation:
             print(
                 f"{self._folder}: held by a job on {owner}; checking for {_DEAD_SECONDS:.0f} s "
@@ -203,14 +203,14 @@ class _Lease:
                 flush=True,
             )
             time.sleep(_DEAD_SECONDS)
-            if not self._found()[0]:  # released in the meantime
+            if not self._current_owner()[0]:  # released in the meantime
                 generation = 0
         try:
             self._write(over=generation)
         except PreconditionFailed as error:
             raise InputError(
-                f"{self._folder}: in use by another job, on {self._found()[1]}: wait until it "
-                "ends, or use another folder"
+                f"{self._folder}: in use by another job, on {self._current_owner()[1]}: wait until "
+                "it ends, or use another folder"
             ) from error
 
     def renew_until(self, ended: threading.Event) -> None:
@@ -229,7 +229,7 @@ class _Lease:
         try:
             self._write(over=self._generation)
         except PreconditionFailed:
-            generation, owner = self._found()
+            generation, owner = self._current_owner()
             if owner != self._owner:
                 _log.error("%s: another job has it now, on %s", self._folder, owner)
                 return False

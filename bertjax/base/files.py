@@ -330,7 +330,6 @@ def replaced_folder(path: Path) -> Iterator[Path]:
 
 
 def _temporaries(path: Path) -> set[Path]:
-    """The temporary folders of all processes for `path`."""
     pattern = re.compile(rf"\.{re.escape(path.name)}\.[^.]+\.\d+\.tmp")
     return {each for each in path.parent.iterdir() if pattern.fullmatch(each.name)}
 

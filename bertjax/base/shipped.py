@@ -5,7 +5,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1]
 CONFIGS, PROGRAMS = "configs", "launch"
-_KINDS = ("", "pretrain_", "finetune_", "studies/")
+_PREFIXES = ("", "pretrain_", "finetune_", "studies/")
 
 
 def shipped(folder: str) -> Path:
@@ -24,7 +24,7 @@ def config_path(name: str) -> str:
     if not path or Path(path).exists():
         return name
     stem = path.removeprefix(f"{CONFIGS}/").removesuffix(".py")
-    found = [shipped(CONFIGS) / f"{kind}{stem}.py" for kind in _KINDS]
+    found = [shipped(CONFIGS) / f"{prefix}{stem}.py" for prefix in _PREFIXES]
     existing = [str(file) for file in found if file.is_file()]
     return f"{existing[0]}{colon}{word}" if existing else name
 

@@ -53,13 +53,13 @@ class _Moved(MetaPathFinder, Loader):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        return ModuleSpec(name, self) if _now(name) != name else None
+        return ModuleSpec(name, self) if _current_name(name) != name else None
 
     def exec_module(self, module: ModuleType) -> None:
-        sys.modules[module.__name__] = importlib.import_module(_now(module.__name__))
+        sys.modules[module.__name__] = importlib.import_module(_current_name(module.__name__))
 
 
-def _now(name: str) -> str:
+def _current_name(name: str) -> str:
     """The name that a module has now."""
     room = ".".join(name.split(".")[:2])
     return _ROOMS.get(room, room) + name[len(room) :]

@@ -104,7 +104,7 @@ def converted(value: Any, type_: type[T], place: str = "") -> T:
         raise InputError(f"{value_there}: {_in_words(problem, type_)}") from error
 
 
-def of_kind(value: Any, type_: type[T], origin: Any, hint: str) -> T:
+def converted_with_hint(value: Any, type_: type[T], origin: Any, hint: str) -> T:
     """A value of `origin`, as `converted` gives it; an InputError also says the hint."""
     try:
         return converted(value, type_)
@@ -143,16 +143,15 @@ def _places(value: Any, path: str, place: str) -> Iterator[tuple[str, Any]]:
         return
     named = isinstance(value, Mapping)
     members = value if isinstance(value, list | tuple | set | frozenset) else ()
-    for key, each in value.items() if named else enumerate(members):
+    for key, member in value.items() if named else enumerate(members):
         own = f".{key}" if named else f"[{key}]"
         for step, name in ((own, own), ("[...]", f"[{key!r}]")):
             rest = path[len(step) :]
             if path.startswith(step) and rest[:1] in ("", ".", "["):
-                yield from _places(each, rest, place + name)
+                yield from _places(member, rest, place + name)
 
 
 def _fits(problem: str, value: Any) -> bool:
-    """Whether this value can have the problem."""
     if missing := re.match(r"object missing required field `(.*)`", problem):
         return isinstance(value, Mapping) and missing[1] not in value
     if "of length" in problem:
@@ -175,7 +174,7 @@ def real(value: Any) -> float | None:
     return number if abs(number) <= _LARGEST else None
 
 
-def whole(value: Any) -> int | None:
+def integer(value: Any) -> int | None:
     """The whole number that a value is: see `real`. None if it is none, or not one of int32."""
     number = real(value)
     fits = number is not None and number.is_integer() and abs(number) < _WHOLE
@@ -190,11 +189,11 @@ def check_numbers(name: str, value: Any) -> None:
     elif isinstance(value, list | tuple):
         for each in value:
             check_numbers(name, each)
-    elif isinstance(value, int | float) and (problem := _beyond(value)):
+    elif isinstance(value, int | float) and (problem := _implausibility(value)):
         raise InputError(f"{name}={shown(value)}: {problem}")
 
 
-def _beyond(value: float) -> str:
+def _implausibility(value: float) -> str:
     """Says what is implausible in a number, such as "must be at most 1,000"; "" if nothing is."""
     if isinstance(value, float):
         fits = value == 0 or _SMALLEST <= abs(value) <= _LARGEST  # False for NaN

@@ -44,9 +44,9 @@ def flags(where: Path) -> str:
 
 def ask_libtpu() -> None:
     """Lets libtpu dump into `folder`; call it before using a device."""
-    given = os.environ.get("LIBTPU_INIT_ARGS", "")
-    if flags(folder()) not in given:
-        os.environ["LIBTPU_INIT_ARGS"] = f"{given} {flags(folder())}".strip()
+    arguments = os.environ.get("LIBTPU_INIT_ARGS", "")
+    if flags(folder()) not in arguments:
+        os.environ["LIBTPU_INIT_ARGS"] = f"{arguments} {flags(folder())}".strip()
 
 
 def forget(where: Path) -> None:

@@ -38,7 +38,7 @@ def direction_of(source: str) -> str:
 
 
 def layer_of(source: str) -> tuple[str, int] | None:
-    """The layer's kind and number i, of scopes KIND_layer and layer_i; None without these."""
+    """The layer's type and number i, of scopes KIND_layer and layer_i; None without these."""
     match = re.search(r"/(\w+)_layer/(?:.*/)?layer_(\d+)/", source)
     return (match[1], int(match[2])) if match else None
 
@@ -49,13 +49,15 @@ def model_of(source: str) -> str | None:
     return match[1] if match else None
 
 
-def moved(kind: str, source: str) -> str:
+def moved(opcode: str, source: str) -> str:
     """The kind of data that a collective moves: "gradients", "weights", ..."""
     if "optimizer/" in source:
-        return "updated weights" if kind == "all-gather" else "norms and gradients of the optimizer"
+        return (
+            "updated weights" if opcode == "all-gather" else "norms and gradients of the optimizer"
+        )
     if "transpose(" in source:
-        return "weights, for gradients" if kind == "all-gather" else "gradients"
+        return "weights, for gradients" if opcode == "all-gather" else "gradients"
     # An all-reduce without a source adds shares and zeros, which is XLA's other way to gather.
-    if kind == "all-gather" or not source:
+    if opcode == "all-gather" or not source:
         return "weights"
     return "sums of losses and activations"

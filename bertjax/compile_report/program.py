@@ -50,9 +50,9 @@ class Instruction:
 
     @property
     def collective(self) -> str:
-        """The kind of a collective, one of `COLLECTIVES`; "" for other instructions."""
-        kind = self.opcode.removesuffix("-start")
-        return kind if kind in COLLECTIVES else ""
+        """The opcode of a collective, one of `COLLECTIVES`; "" for other instructions."""
+        opcode = self.opcode.removesuffix("-start")
+        return opcode if opcode in COLLECTIVES else ""
 
     @property
     def bytes(self) -> dict[str, int]:
@@ -98,8 +98,8 @@ class Array(NamedTuple):
         return _BYTES.get(self.dtype, 4) * math.prod(stored or [1])
 
 
-def _arrays(kind: str) -> Iterator[Array]:
-    for match in re.finditer(r"(\w+)\[([\d,]*)\](?:\{([^}]*)\})?", kind):
+def _arrays(type_: str) -> Iterator[Array]:
+    for match in re.finditer(r"(\w+)\[([\d,]*)\](?:\{([^}]*)\})?", type_):
         yield Array(match[1], tuple(map(int, filter(None, match[2].split(",")))), match[3] or "")
 
 
@@ -160,24 +160,23 @@ class Program:
         """The bytes of HBM that an instruction, or a fusion inside it, reads of an operand."""
         whole = self._hbm(instruction.operands[place])
         inside = self._inside(instruction)
-        given = ("parameter", (str(place),))
-        names = [inner.name for inner in inside if (inner.opcode, inner.operands) == given]
+        parameter = ("parameter", (str(place),))
+        names = [inner.name for inner in inside if (inner.opcode, inner.operands) == parameter]
         parts = [
-            self._part_read(user, at)
+            self._bytes_read_by(user, at)
             for user in inside
             for at, operand in enumerate(user.operands)
             if operand in names
         ]
         return min(whole, sum(parts)) if parts else whole
 
-    def _part_read(self, user: Instruction, place: int) -> int:
+    def _bytes_read_by(self, user: Instruction, place: int) -> int:
         """The bytes that an instruction of a fusion reads of an operand."""
         if place == 0 and user.opcode in (*_SLICES, _UPDATE):
             return self._hbm(user.name) if user.opcode in _SLICES else 0
         return self._read(user, place)
 
     def _inside(self, instruction: Instruction) -> list[Instruction]:
-        """The instructions of a fusion."""
         return [inner for name in instruction.holds for inner in self._computations[name]]
 
     def form(self, instruction: Instruction) -> str:
@@ -214,7 +213,7 @@ class Program:
 def _instruction(line: str, limits: Mapping[str, list[int]]) -> Instruction:
     name, _, rest = line.partition(" = ")
     end = _closing(rest) + 1 if rest.startswith("(") else rest.index(" ")
-    kind, opcode = rest[:end], rest[end + 1 :].partition("(")[0]
+    type_, opcode = rest[:end], rest[end + 1 :].partition("(")[0]
     cycles = re.search(r'"estimated_cycles":"(\d+)"', rest)
     source = re.search(r'op_name="([^"]*)"', rest)
     chain = re.search(r'chain_id="(\d+)"', rest)
@@ -248,7 +247,7 @@ def _instruction(line: str, limits: Mapping[str, list[int]]) -> Instruction:
     return Instruction(
         name=name.split()[-1].removeprefix("%"),
         opcode=opcode,
-        type=kind,
+        type=type_,
         operands=tuple(re.findall(r"%([\w.-]+)", arguments)) or tuple(arguments.split(",")),
         source=source[1] if source else "",
         cycles=int(cycles[1]) if cycles and cycles[1] != _NO_ESTIMATE else None,

@@ -66,8 +66,8 @@ class Collective:
 
 
 @dataclasses.dataclass(frozen=True)
-class LayerKind:
-    """The layers of one kind, if an encoder has several: their number, and the seconds of one."""
+class LayerType:
+    """The layers of one type, if an encoder has several: their number, and the seconds of one."""
 
     count: int
     forward: float
@@ -83,8 +83,8 @@ class Times:
 
     Attributes:
       parts: (part, "forward" or "backward") -> seconds.
-      layers: kind -> the seconds of one of its layers, without the update of its weights; empty if
-        all layers are of one kind.
+      layers: type -> the seconds of one of its layers, without the update of its weights; empty if
+        all layers are of one type.
       models: name -> the seconds of each part of one of several models, such as a teacher, without
         the update of its weights; else empty.
       borrowed: the seconds that come from the other yardstick: the estimate takes the count for
@@ -92,7 +92,7 @@ class Times:
     """
 
     parts: dict[tuple[str, str], float]
-    layers: dict[str, LayerKind]
+    layers: dict[str, LayerType]
     models: dict[str, dict[str, float]]
     borrowed: float
 
@@ -156,18 +156,18 @@ class Report:
 
     def as_dict(self) -> dict[str, Any]:
         """The report as a JSON object."""
-        plain = dataclasses.asdict(self)
+        report = dataclasses.asdict(self)
         for name, times in self.yardsticks.items():
-            plain[name]["parts"] = {
+            report[name]["parts"] = {
                 part: {way: times.parts.get((part, way), 0.0) for way in (FORWARD, BACKWARD)}
                 for part in PARTS
             }
-            plain[name] |= {
+            report[name] |= {
                 "seconds": times.seconds,
                 "mfu": self.mfu(times),
                 "tokens_per_second": self.tokens_per_second(times),
             }
-        return plain
+        return report
 
 
 _COMPUTE = ("fusion", "convolution", "custom-call")
@@ -184,7 +184,7 @@ def compile_and_report(
     try:
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
-        raise _does_not_fit(error, step, where) from error
+        raise _memory_error(error, step, where) from error
     text = compiled.as_text()
     assert text is not None  # libtpu has it
     program = Program(text)
@@ -298,16 +298,16 @@ class _Sums:
         return Times(dict(self._parts), _mean_layers(self._layers), self._models, self._borrowed)
 
 
-def _mean_layers(of_layers: dict[tuple[str, int], dict[str, float]]) -> dict[str, LayerKind]:
-    kinds = collections.defaultdict(list)
-    for (kind, _), seconds in sorted(of_layers.items()):
-        kinds[kind].append(seconds)
+def _mean_layers(of_layers: dict[tuple[str, int], dict[str, float]]) -> dict[str, LayerType]:
+    by_type = collections.defaultdict(list)
+    for (layer_type, _), seconds in sorted(of_layers.items()):
+        by_type[layer_type].append(seconds)
     return {
-        kind: LayerKind(
+        layer_type: LayerType(
             count=len(layers),
             **{way: sum(each[way] for each in layers) / len(layers) for way in (FORWARD, BACKWARD)},
         )
-        for kind, layers in kinds.items()
+        for layer_type, layers in by_type.items()
     }
 
 
@@ -325,17 +325,17 @@ def _collectives(program: Program) -> tuple[Collective, ...]:
     return tuple(sorted(rows, key=lambda row: -row.bytes))
 
 
-def _does_not_fit(error: Exception, step: Step, where: Slice) -> Exception:
+def _memory_error(error: Exception, step: Step, where: Slice) -> Exception:
     if not is_out_of_memory(error):
         return error
     message = " ".join(str(error).split())
     # "Used 20.1G of 15.75G hbm", or "required ... (240.00G) exceeds available HBM (15.75G)".
     used = re.search(r"(?i)([\d.]+)G\)? (?:of|exceeds available HBM) \(?[\d.]+G", message)
-    needed, there = float(used[1]) if used else float("nan"), where.chip.memory / GIB
+    needed, available = float(used[1]) if used else float("nan"), where.chip.memory / GIB
     return InputError(
         f"length {step.length}, {step.batch_size} sequences on {where.name}: does not fit: needs "
-        f"{needed:.2f} GiB of a device's {there:.2f}, {needed - there:.2f} too many: raise the "
-        "phase's accumulate, set config.model.remat='layer', or config.layout='zero1' or 'fsdp'"
+        f"{needed:.2f} GiB of a device's {available:.2f}, {needed - available:.2f} too many: raise "
+        "the phase's accumulate, set config.model.remat='layer', or config.layout='zero1' or 'fsdp'"
     )
 
 
@@ -380,13 +380,15 @@ def table(report: Report) -> str:
         )
         if any(forward + backward):
             lines.append(f"  {part:28}" + "".join(map(_cell, forward, backward, totals)))
-    for kind, layer in report.count.layers.items():
+    for layer_type, layer in report.count.layers.items():
         cells = (
-            _cell(times.layers[kind].forward, times.layers[kind].backward, times.seconds)
+            _cell(
+                times.layers[layer_type].forward, times.layers[layer_type].backward, times.seconds
+            )
             for times in yardsticks.values()
-            if kind in times.layers
+            if layer_type in times.layers
         )
-        lines.append(f"  {f'one of {layer.count} {kind} layers':28}" + "".join(cells))
+        lines.append(f"  {f'one of {layer.count} {layer_type} layers':28}" + "".join(cells))
     for name in report.count.models:
         cells = (
             _cell(each.get(FORWARD, 0.0), each.get(BACKWARD, 0.0), times.seconds)

@@ -63,8 +63,8 @@ def fill(pretrained: Pretrained, texts: Sequence[str], top: int) -> list[list[li
     buckets = up_to(longest, range(_STEP, longest, _STEP))
     for numbers, probabilities in Batcher(placement).predict(compute, rows, buckets):
         for number, found in zip(numbers, probabilities, strict=True):
-            own = found[: len(places[number])]
-            guesses[number] = [_best(place, tokenizer, top) for place in own]
+            text_logits = found[: len(places[number])]
+            guesses[number] = [_best(place, tokenizer, top) for place in text_logits]
     return guesses
 
 

@@ -63,15 +63,15 @@ def complete(
     for text, ids in zip(texts, rows, strict=True):
         pretrained.check_length(f"--text={text!r:.80}: with a new token", len(ids) + 1)
     started = np.array([len(ids) for ids in rows], np.int32)
-    given = np.full((len(rows), length), tokenizer.pad_id, np.int32)
-    for row, ids in zip(given, rows, strict=True):
+    prompts = np.full((len(rows), length), tokenizer.pad_id, np.int32)
+    for row, ids in zip(prompts, rows, strict=True):
         row[: len(ids)] = ids
     written, ends = _write(
         pretrained.model(head_types.CAUSAL_LM),
         tokenizer.vocabulary_size,
         temperature == 0,
         pretrained.params,
-        given,
+        prompts,
         started,
         np.minimum(started + min(tokens, length), length),
         tokenizer.roles.get("eos", tokenizer.roles.get("sep", -1)),
@@ -92,7 +92,7 @@ def _write(
     vocabulary_size: int,
     greedy: bool,
     params: Params,
-    given: jax.Array,  # int [B, T], the beginnings of the texts, and padding
+    prompts: jax.Array,  # int [B, T], the beginnings of the texts, and padding
     started: jax.Array,  # int [B], their lengths, at least 1
     limits: jax.Array,  # int [B], the most tokens of each text
     end_id: jax.Array,
@@ -135,8 +135,8 @@ def _write(
         return place, ids, ends, done, cache
 
     assert isinstance(model.spec, TransformerSpec)
-    cache = empty_cache(model.spec, *given.shape)
-    state = jnp.int32(0), given, started, started >= limits, cache
+    cache = empty_cache(model.spec, *prompts.shape)
+    state = jnp.int32(0), prompts, started, started >= limits, cache
     _, ids, ends, _, _ = jax.lax.while_loop(goes_on, step, state)
     return ids, ends
 

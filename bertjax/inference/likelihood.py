@@ -78,7 +78,9 @@ def log_likelihoods(
     values = np.zeros(len(rows.lengths), np.float32)
     buckets = up_to(int(rows.lengths.max()), _LENGTHS)
     with Progress("Scoring", int(rows.lengths.sum()), " tokens", scale=True) as progress:
-        for numbers, found in _of_rows(pretrained, model, rows, buckets, batch_tokens):
+        for numbers, found in _row_log_probabilities(
+            pretrained, model, rows, buckets, batch_tokens
+        ):
             values[numbers] = found
             progress.update(int(rows.lengths[numbers].sum()))
     return _finite(np.bincount(rows.sentence, values, len(encoded)), pretrained)[number]
@@ -104,7 +106,7 @@ def nats_of_text(pretrained: Pretrained, ids: np.ndarray, stride: int) -> float:
     rows, nats = Windows(ids, length, stride), 0.0
     model = pretrained.model(head_types.CAUSAL_LM)
     with Progress("Reading", len(rows.lengths), " windows") as progress:
-        for numbers, found in _of_rows(pretrained, model, rows, (length,)):
+        for numbers, found in _row_log_probabilities(pretrained, model, rows, (length,)):
             nats -= float(found.astype(np.float64).sum())
             progress.update(len(numbers))
     return _finite(nats, pretrained)
@@ -136,7 +138,7 @@ def _encoded(
     return Encoded.of((template.sequence(list(ids)) for ids in found), {}), number
 
 
-def _of_rows(
+def _row_log_probabilities(
     pretrained: Pretrained,
     model: Any,
     rows: Rows,

@@ -77,7 +77,6 @@ def model_card(
 
 
 def _use(pretrained: Pretrained, name: str) -> str:
-    """The lines that load the model; of vectors, also those that compare texts."""
     if not pretrained.embedding:
         return (
             f"from transformers import AutoTokenizer, {pretrained.class_name}\n\n"

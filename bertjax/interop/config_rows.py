@@ -68,19 +68,19 @@ class ConfigRows(NamedTuple):
         types: dict[str, Any] = {f"{role}_token_id": int | None for role in self.roles}
         types |= {key: type(value) for key, value in self.wanted.items()}
         for key, name, *operation in self.rows:
-            kind = operation[0].type if operation else of_spec[name]
-            types |= {key: kind} if kind else {}
+            type_ = operation[0].type if operation else of_spec[name]
+            types |= {key: type_} if type_ else {}
         return types
 
     def read(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of the spec that a config.json decides; ValueError for another model."""
         self._check_there()
         check_wanted(config, self.wanted)
-        given = {**self.absent, **config}
+        values = {**self.absent, **config}
         fields: dict[str, Any] = {}
         for key, name, *operation in self.rows:
-            if key in given:
-                value = operation[0].read(key, given) if operation else given[key]
+            if key in values:
+                value = operation[0].read(key, values) if operation else values[key]
                 fields |= {} if value is None else {name: value}
         return fields
 
@@ -124,13 +124,13 @@ def check_only(fits: bool, field: str, value: Any, which: str) -> None:
         raise ValueError(f"{field}={value!r}: only {which} can be read")
 
 
-def check_value(spec: EncoderSpec, field: str, wanted: Any, title: str = "") -> None:
+def check_value(spec: EncoderSpec, field: str, expected: Any, title: str = "") -> None:
     """Raises ValueError if a field of a spec has another value than transformers' models have."""
-    if (value := getattr(spec, field)) != wanted:
+    if (value := getattr(spec, field)) != expected:
         note = ": none reads left to right" if field == "causal" else ""
         raise ValueError(
             f"transformers has no {title or spec.encoder} with {field}={value!r}, only "
-            f"{wanted!r}{note}"
+            f"{expected!r}{note}"
         )
 
 

@@ -13,66 +13,68 @@ from bertjax.models.encoders import head_types
 from bertjax.models.encoders.registry import ENCODERS
 
 
-def with_layers(given: Pretrained, layers: Sequence[int]) -> Pretrained:
+def with_layers(pretrained: Pretrained, layers: Sequence[int]) -> Pretrained:
     """The model with some of its layers, by number from 0, in this order (DistilBERT, section 3).
 
     A layer must be of the same kind as its new place, and have the same parameters.
     """
-    name, count = given.family.name, given.spec.num_hidden_layers
-    stack = given.params[name]["encoder"]
+    name, count = pretrained.family.name, pretrained.spec.num_hidden_layers
+    stack = pretrained.params[name]["encoder"]
     chosen = {key: value for key, value in stack.items() if not re.fullmatch(r"layer_\d+", key)}
     for place, layer in enumerate(layers):
         if layer >= count:
-            raise InputError(f"{given.origin}: no layer {layer}: there are 0 to {count - 1}")
-        layer_kind, there = map(given.spec.layer_kind, (layer, place))
-        if layer_kind != there:
+            raise InputError(f"{pretrained.origin}: no layer {layer}: there are 0 to {count - 1}")
+        layer_type, place_type = map(pretrained.spec.layer_type, (layer, place))
+        if layer_type != place_type:
             raise InputError(
-                f"{given.origin}: layer {layer} is {layer_kind}, and place {place} is for a "
-                f"{there} one: take a {there} layer there"
+                f"{pretrained.origin}: layer {layer} is {layer_type}, and place {place} is for a "
+                f"{place_type} one: take a {place_type} layer there"
             )
         chosen[f"layer_{place}"] = stack[f"layer_{layer}"]
         before = stack[f"layer_{min(place, count - 1)}"]
         if flatten_dict(before).keys() != flatten_dict(chosen[f"layer_{place}"]).keys():
             raise InputError(
-                f"{given.origin}: layer {layer} has other parameters than layer {place}, whose "
-                "place it would take: begin with layer 0"
+                f"{pretrained.origin}: layer {layer} has other parameters than layer {place}, "
+                "whose place it would take: begin with layer 0"
             )
     return dataclasses.replace(
-        given,
-        origin=f"layers {', '.join(map(str, layers))} of {given.origin}",
-        spec=dataclasses.replace(given.spec, num_hidden_layers=len(layers)),
-        params={**given.params, name: {**given.params[name], "encoder": chosen}},
+        pretrained,
+        origin=f"layers {', '.join(map(str, layers))} of {pretrained.origin}",
+        spec=dataclasses.replace(pretrained.spec, num_hidden_layers=len(layers)),
+        params={**pretrained.params, name: {**pretrained.params[name], "encoder": chosen}},
     )
 
 
-def as_family(given: Pretrained, name: str) -> Pretrained:
+def as_family(pretrained: Pretrained, name: str) -> Pretrained:
     """The weights as those of another family, such as a DistilBERT's of a BERT.
 
     That is a model of the family `name`, if all its parameters are among the given ones, under the
-    same names and of the same shapes; otherwise `given`.
+    same names and of the same shapes; otherwise `pretrained`.
     """
-    if name == given.family.name:
-        return given
+    if name == pretrained.family.name:
+        return pretrained
     family = ENCODERS[name]
     fields = [field.name for field in dataclasses.fields(family.spec)]
-    spec = family.spec(**{key: value for key, value in vars(given.spec).items() if key in fields})
-    head_type = head_types.MASKED_LM if "masked_lm" in given.params else head_types.ENCODER
-    wanted = arrays_of(spec, head_type, 0)
+    spec = family.spec(
+        **{key: value for key, value in vars(pretrained.spec).items() if key in fields}
+    )
+    head_type = head_types.MASKED_LM if "masked_lm" in pretrained.params else head_types.ENCODER
+    expected = arrays_of(spec, head_type, 0)
     arrays = {
-        re.sub(f"^{given.family.name}/", f"{name}/", path): array
-        for path, array in flatten_dict(dict(given.params), sep="/").items()
+        re.sub(f"^{pretrained.family.name}/", f"{name}/", path): array
+        for path, array in flatten_dict(dict(pretrained.params), sep="/").items()
     }
     shapes = {path: array.shape for path, array in arrays.items()}
-    if any(shapes.get(path) != shape for path, (shape, _) in wanted.items()):
-        return given
+    if any(shapes.get(path) != shape for path, (shape, _) in expected.items()):
+        return pretrained
     return dataclasses.replace(
-        given,
+        pretrained,
         head_type=head_type,
         spec=spec,
-        params=unflatten_dict({path: arrays[path] for path in wanted}, sep="/"),
+        params=unflatten_dict({path: arrays[path] for path in expected}, sep="/"),
         classes=(),
         left_out={
-            **given.left_out,
-            **{path: f"not a part of a {name}" for path in arrays if path not in wanted},
+            **pretrained.left_out,
+            **{path: f"not a part of a {name}" for path in arrays if path not in expected},
         },
     )

@@ -24,11 +24,11 @@ _HINT = "take the options that the weights were trained with"
 def read_elmo(folder: Path, origin: str) -> Pretrained:
     """Reads a folder with one file *options.json and one *weights.hdf5."""
     h5py = import_h5py(origin)
-    options = _only(folder, _OPTIONS, origin)
+    options = _single_file(folder, _OPTIONS, origin)
     described = read_json(options, OPTIONS, hint=_HINT)
     with about(options):
         spec = ElmoSpec(**read_options(described))
-    weights = _only(folder, _WEIGHTS, origin)
+    weights = _single_file(folder, _WEIGHTS, origin)
     arrays: dict[str, np.ndarray] = {}
 
     def keep(name: str, item: object) -> None:
@@ -69,8 +69,7 @@ def import_h5py(origin: str) -> ModuleType:
     return h5py
 
 
-def _only(folder: Path, ending: str, origin: str) -> Path:
-    """The only file of the folder whose name ends so."""
+def _single_file(folder: Path, ending: str, origin: str) -> Path:
     found = sorted(folder.glob(f"*{ending}"))
     if len(found) != 1:
         names = ", ".join(path.name for path in found) or "none"

@@ -54,7 +54,7 @@ def read_release(path: Path, origin: str) -> Pretrained:
     spec = _spec(checkpoint.parent, origin)
     tokenizer = read_tokenizer(checkpoint.parent)
     arrays, left_out = _read(checkpoint, origin)
-    model = assemble(arrays, spec, _kind(arrays, origin), tokenizer, origin)
+    model = assemble(arrays, spec, _head_type(arrays, origin), tokenizer, origin)
     return dataclasses.replace(model, left_out={**model.left_out, **left_out})
 
 
@@ -124,7 +124,7 @@ def _read(checkpoint: Path, origin: str) -> tuple[dict[str, np.ndarray], dict[st
     ), left_out
 
 
-def _kind(variables: Iterable[str], origin: str) -> str:
+def _head_type(variables: Iterable[str], origin: str) -> str:
     parts = {part_of(name, ENCODERS["bert"], head_types.ENCODER) for name in variables}
     if "bert" not in parts:
         raise InputError(

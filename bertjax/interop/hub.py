@@ -55,7 +55,7 @@ def check_access(name: str) -> None:
             f"--push={name}: no token of the hub: make one with write access at "
             "huggingface.co/settings/tokens, and set HF_TOKEN"
         )
-    with _told(name, "the token"):
+    with _hub_errors(name, "the token"):
         HfApi().whoami()
 
 
@@ -67,7 +67,7 @@ def push(folder: Path, name: str) -> str:
     from huggingface_hub import HfApi
 
     api = HfApi()
-    with _told(name, "it", f"; the model is in {folder}"):
+    with _hub_errors(name, "it", f"; the model is in {folder}"):
         api.create_repo(name, exist_ok=True)
         done = api.upload_folder(
             repo_id=name, folder_path=folder, commit_message="Written by bertjax"
@@ -76,7 +76,7 @@ def push(folder: Path, name: str) -> str:
 
 
 @contextlib.contextmanager
-def _told(name: str, what: str, also: str = "") -> Iterator[None]:
+def _hub_errors(name: str, what: str, also: str = "") -> Iterator[None]:
     """Converts the hub's errors in the block to an InputError."""
     from huggingface_hub.errors import HfHubHTTPError, HTTPError
 

@@ -66,7 +66,7 @@ def read_hugging_face(
         raw |= read_arrays(file, family)
     modules = read_modules(folder, origin, tokenizer, spec.max_position_embeddings)
     classes = _classes(config, origin)
-    head_type = head_type_of(modules.embedding) if modules else _kind(config, family, origin)
+    head_type = head_type_of(modules.embedding) if modules else _head_type(config, family, origin)
     if not has_model(spec, head_type):
         raise InputError(
             f"{origin}: {names_of(spec).classes[head_type]} that reads left to right (is_decoder): "
@@ -86,13 +86,12 @@ def read_hugging_face(
 def _projection(
     modules: Modules, spec: EncoderSpec, family: EncoderFamily
 ) -> dict[str, np.ndarray]:
-    """The parameters of late interaction's part."""
-    file, wanted = modules.projection, (modules.embedding.width, spec.hidden_size)
+    file, shape = modules.projection, (modules.embedding.width, spec.hidden_size)
     assert file
     check_in_folder(file, file.parent)
     weight = read_arrays(file, family).get(DENSE_WEIGHT, np.zeros(()))
-    if weight.shape != wanted:
-        raise InputError(f"{file}: {DENSE_WEIGHT} is {weight.shape}, where {wanted} belongs")
+    if weight.shape != shape:
+        raise InputError(f"{file}: {DENSE_WEIGHT} is {weight.shape}, where {shape} belongs")
     _check_finite(DENSE_WEIGHT, weight, str(file))
     return {"kernel": np.ascontiguousarray(weight.T)}
 
@@ -116,7 +115,7 @@ def spec_of(
         return family.spec(**PUBLISHED[family.name].config.read(config))
 
 
-def _kind(config: Mapping[str, Any], family: EncoderFamily, origin: str) -> str:
+def _head_type(config: Mapping[str, Any], family: EncoderFamily, origin: str) -> str:
     classes = PUBLISHED[family.name].classes
     alone = classes[head_types.ENCODER]
     name = (config.get("architectures") or [alone])[0]

@@ -99,33 +99,33 @@ def _read_library(named: NamedTokens, kind: str, library: dict[str, Any]) -> Tok
     # A class that builds the tokenizer anew has settings of its own.
     class_name = named.class_name
     builds = class_name in (*_LIKE_ROBERTA, "GPT2Tokenizer")
-    others = {
+    differences = {
         "another normalizer": builds and kind == BPE and library.get("normalizer"),
         "another post_processor": class_name in _LIKE_ROBERTA
         and tokenizer.template != Template.usual(tokenizer.roles),
     }
-    for part, differs in others.items():
+    for difference, differs in differences.items():
         if differs:
             raise InputError(
-                f"{path}: it has {part} than {class_name} of {CONFIG_FILE}: write "
+                f"{path}: it has {difference} than {class_name} of {CONFIG_FILE}: write "
                 f"{PLAIN_CLASSES[0]} there if {path.name} is right"
             )
     if kind == WORD_BPE:
         return tokenizer
     written = kind == UNIGRAM or steps_of(library, "pre_tokenizer")[-1][_PREFIX]
-    said = named.config.get(_PREFIX)
-    if builds and said is None:
-        said = kind == UNIGRAM
-    _check_prefix(named, written if said is None else said, written)
+    configured = named.config.get(_PREFIX)
+    if builds and configured is None:
+        configured = kind == UNIGRAM
+    _check_prefix(named, written if configured is None else configured, written)
     return tokenizer
 
 
-def _check_prefix(named: NamedTokens, said: bool, written: bool) -> None:
+def _check_prefix(named: NamedTokens, configured: bool, written: bool) -> None:
     """Refuses a tokenizer_config.json with another add_prefix_space than the tokenizer's."""
-    if said != written:
+    if configured != written:
         shown = {True: "true", False: "false"}
         raise InputError(
-            f"{named.folder / CONFIG_FILE}: {_PREFIX} is {shown[said]}: bertjax reads this "
+            f"{named.folder / CONFIG_FILE}: {_PREFIX} is {shown[configured]}: bertjax reads this "
             f"tokenizer only with {shown[written]}, as its other files have it: make them agree"
         )
 
@@ -153,16 +153,16 @@ def _read_pieces_and_merges(named: NamedTokens, kind: str) -> Tokenizer:
     if kind == MOSES_BPE:  # XLM's program wrote how often each was seen
         merges = [" ".join(line.split()[:2]) for line in merges]
     roles, model = named.by_role(), {"type": "BPE", "vocab": pieces, "merges": merges}
-    given = {role: content_of(token) for role, token in roles.items()}
+    named_roles = {role: content_of(token) for role, token in roles.items()}
     if kind in OF_WORDS:
-        names = (GPT if kind == WORD_BPE else XLM) | given
+        names = (GPT if kind == WORD_BPE else XLM) | named_roles
         model |= {"unk_token": names["unk"], "end_of_word_suffix": WORD_END}
         steps = {"normalizer": NORMALIZER, "pre_tokenizer": PRE_TOKENIZER}
         if kind == MOSES_BPE:
             folds = named.config.get(FOLDS, True)
             steps = {"normalizer": FOLDED if folds else None, "pre_tokenizer": SPLIT_AT_SPACES}
     else:
-        names = names_by_role(set(pieces), given)
+        names = names_by_role(set(pieces), named_roles)
         prefix = {_PREFIX: bool(named.config.get(_PREFIX))}
         split = {"type": "ByteLevel", **prefix, "trim_offsets": True, "use_regex": True}
         steps = {"pre_tokenizer": split}

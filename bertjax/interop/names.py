@@ -134,7 +134,7 @@ def _flat(shape: tuple[int, ...], inputs: int) -> Formed:
     return Formed(sides, True) if inputs else Formed(sides[:1])
 
 
-def as_here(shape: tuple[int, ...], inputs: int) -> Formed:
+def without_transpose(shape: tuple[int, ...], inputs: int) -> Formed:
     """Kernels [in, out], as of Conv1D."""
     return Formed(_flat(shape, inputs).shape[::-1])
 
@@ -163,7 +163,7 @@ def planes_by_head(shape: tuple[int, ...], inputs: int) -> Formed:
     return _flat(shape, inputs)._replace(order=tuple(order.ravel().tolist()))
 
 
-def _same(shape: tuple[int, ...], _: int) -> Formed:
+def _same_shape(shape: tuple[int, ...], _: int) -> Formed:
     """The usual form of a row that is an array."""
     return Formed(shape)
 
@@ -229,10 +229,10 @@ def expand(rows: Iterable[Row], part: str, arrays: Arrays, bare: str = "") -> It
         for i in range(max(numbers, default=-1) + 1 if is_numbered else 1):
             for path, hf_name, *form in some:
                 place = "/".join(filter(None, (part, path.format(i=i))))
-                yield from _of_row(place, bare + hf_name.format(i=i), form, arrays)
+                yield from _entries_of_row(place, bare + hf_name.format(i=i), form, arrays)
 
 
-def _of_row(place: str, hf_name: str, form: list[Form], arrays: Arrays) -> Iterator[Entry]:
+def _entries_of_row(place: str, hf_name: str, form: list[Form], arrays: Arrays) -> Iterator[Entry]:
     """The entries of a row without numbers; form: one, or none for the usual one."""
     stacked = _alternatives(hf_name)
     for number, name in enumerate(stacked):
@@ -244,7 +244,7 @@ def _of_row(place: str, hf_name: str, form: list[Form], arrays: Arrays) -> Itera
             if len(stacked) > 1:
                 assert inner[inputs] == len(stacked), f"{path}: {inner}, and {hf_name}"
                 inner = inner[:inputs] + inner[inputs + 1 :]
-            usual = _flat if ending else _same
+            usual = _flat if ending else _same_shape
             shape, transposed, order = (form[0] if form else usual)(inner, inputs)
             part = number if len(stacked) > 1 else None
             yield Entry(name + their_ending, shape, path, inner, part, transposed, order)

@@ -86,7 +86,7 @@ def outputs(
     session = InferenceSession(str(folder / FOLDER / file), providers=["CPUExecutionProvider"])
     stored, results = [output.name for output in session.get_outputs()], []
     for batch in batches:
-        given = {name: x.numpy() for name, x in transformers_check.inputs(batch).items()}
-        found = dict(zip(stored, session.run(stored, given), strict=True))
-        results.append({name: found[transformers_check.their_name(name, found)] for name in names})
+        inputs = {name: x.numpy() for name, x in transformers_check.inputs(batch).items()}
+        found = dict(zip(stored, session.run(stored, inputs), strict=True))
+        results.append({name: found[transformers_check.output_name(name, found)] for name in names})
     return results

@@ -74,8 +74,8 @@ def read_described(folder: Path, origin: str, fields: Any) -> tuple[dict[str, An
     except FileNotFoundError as error:
         missing = Path(error.filename).name
         raise InputError(f"{origin}: no {missing} in {folder}: {_HINT}") from error
-    now = {renamed(path, ALL_RENAMES): array for path, array in arrays.items()}
-    return found, unflatten_dict(now, sep="/")
+    arrays_now = {renamed(path, ALL_RENAMES): array for path, array in arrays.items()}
+    return found, unflatten_dict(arrays_now, sep="/")
 
 
 def _sizes(bilstm: BiLstm) -> dict[str, Any]:

@@ -84,10 +84,10 @@ def write_peft(pretrained: Pretrained, folder: Path) -> None:
             stored_as_linear.append(entry.transposed)
             arrays |= {f"{_PREFIX}{module}.lora_A.weight": into}
             arrays |= {f"{_PREFIX}{module}.lora_B.weight": out}
-    whole = [e for e in pretrained.entries if e.path.partition("/")[0] in adapter.whole]
-    for name, array in to_hf(pretrained.params, whole).items():
+    whole_arrays = [e for e in pretrained.entries if e.path.partition("/")[0] in adapter.whole]
+    for name, array in to_hf(pretrained.params, whole_arrays).items():
         arrays[_PREFIX + name] = array
-    others = {module: rank for module, rank in ranks.items() if rank != adapter.rank}
+    other_ranks = {module: rank for module, rank in ranks.items() if rank != adapter.rank}
     config = {
         "peft_type": "LORA",
         "task_type": _TASKS.get(pretrained.head_type),
@@ -99,9 +99,9 @@ def write_peft(pretrained: Pretrained, folder: Path) -> None:
         "bias": "none",
         "fan_in_fan_out": not all(stored_as_linear),
         "target_modules": sorted(ranks),
-        "modules_to_save": sorted({e.hf_name.rpartition(".")[0] for e in whole}) or None,
-        "rank_pattern": others,
-        "alpha_pattern": {module: adapter.scale * rank for module, rank in others.items()},
+        "modules_to_save": sorted({e.hf_name.rpartition(".")[0] for e in whole_arrays}) or None,
+        "rank_pattern": other_ranks,
+        "alpha_pattern": {module: adapter.scale * rank for module, rank in other_ranks.items()},
     }
     metadata = {"format": "pt", _IDENTITY: adapter.identity}
     (folder / ADAPTER_WEIGHTS).write_bytes(save(arrays, metadata=metadata))
@@ -121,9 +121,9 @@ def _as_reference(entry: Entry, down: np.ndarray, up: np.ndarray) -> tuple[np.nd
         downs, up = downs[[entry.part]], up[[entry.part]]
     count, rank = up.shape[:2]
     into = downs.reshape(count, -1, rank).swapaxes(1, 2).reshape(count * rank, -1)
-    each = up.reshape(count, rank, -1).swapaxes(1, 2)  # [count, out, rank]
-    blocks = np.zeros((count, each.shape[1], count, rank), np.float32)
-    for number, block in enumerate(each):
+    ups = up.reshape(count, rank, -1).swapaxes(1, 2)  # [count, out, rank]
+    blocks = np.zeros((count, ups.shape[1], count, rank), np.float32)
+    for number, block in enumerate(ups):
         blocks[number, :, number] = block
     out = blocks.reshape(-1, count * rank)
     out = out[list(entry.order)] if entry.order else out
@@ -142,8 +142,8 @@ def read_peft(folder: Path, origin: str, open_base: Callable[[str], Pretrained])
     """
     config = read_optional(folder / ADAPTER_CONFIG, _FIELDS) or {}
     with about(f"{origin}: {ADAPTER_CONFIG}"):
-        given = {key: value for key, value in config.items() if value}
-        check_wanted(given, {"peft_type": "LORA", "bias": "none", "use_dora": False})
+        settings = {key: value for key, value in config.items() if value}
+        check_wanted(settings, {"peft_type": "LORA", "bias": "none", "use_dora": False})
     name = config.get("base_model_name_or_path")
     if not name:
         raise InputError(f"{origin}: {ADAPTER_CONFIG} names no base_model_name_or_path: write it")
@@ -166,8 +166,8 @@ def read_peft(folder: Path, origin: str, open_base: Callable[[str], Pretrained])
         head_type = of_task.get(config.get("task_type") or "", base.head_type)
         model = assemble(arrays, base.spec, head_type, base.tokenizer, origin)
     # The base may have other heads, too.
-    own = {part: params for part, params in model.params.items() if part in model.parts}
-    return dataclasses.replace(model, params=own)
+    base_params = {part: params for part, params in model.params.items() if part in model.parts}
+    return dataclasses.replace(model, params=base_params)
 
 
 def _changed(
@@ -207,6 +207,6 @@ def _changed(
 def _scale(module: str, rank: int, config: Mapping[str, Any]) -> float:
     """What the product of a module's factors is multiplied with, as peft finds it."""
     alphas = config.get("alpha_pattern") or {}
-    own = (a for key, a in alphas.items() if re.match(rf"(.*\.)?({key})$", module))
-    alpha = next(own, config.get("lora_alpha") or 8.0)
+    matching = (a for key, a in alphas.items() if re.match(rf"(.*\.)?({key})$", module))
+    alpha = next(matching, config.get("lora_alpha") or 8.0)
     return alpha / (rank**0.5 if config.get("use_rslora") else rank)

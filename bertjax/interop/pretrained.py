@@ -186,11 +186,11 @@ class Pretrained:
         """
         if (self.head_type, head_type) == (head_types.PERMUTATION_LM, head_types.MASKED_LM):
             head_type = self.head_type
-        wanted = HEAD_SPECS[head_type or self.head_type]
-        if not wanted.fits(self.family):
+        head_spec = HEAD_SPECS[head_type or self.head_type]
+        if not head_spec.fits(self.family):
             raise InputError(
                 f"{self.origin}: {self.class_name}: {self.family.name} has no model of the kind "
-                f"{wanted.head_type}, which is needed here: take another model"
+                f"{head_spec.head_type}, which is needed here: take another model"
             )
         if self.head_type == head_types.PERMUTATION_LM and head_type == head_types.CAUSAL_LM:
             raise InputError(
@@ -199,21 +199,21 @@ class Pretrained:
                 "objective='left_to_right', or take another model"
             )
         embedding = None if head_type else self.embedding
-        bilstm = self.bilstm if wanted is self.head_spec else None
-        parts = self.parts if embedding else wanted.parts(self.spec, bilstm)
+        bilstm = self.bilstm if head_spec is self.head_spec else None
+        parts = self.parts if embedding else head_spec.parts(self.spec, bilstm)
         absent = [part for part in parts if part not in self.params]
         if absent:
-            others = "others"
+            advice = "others"
             if self.head_type == head_types.REPLACED_TOKENS:
-                others = "the generator next to it (of a run: launch/convert.py --part=generator)"
-            other = dataclasses.replace(self, head_type=wanted.head_type)
+                advice = "the generator next to it (of a run: launch/convert.py --part=generator)"
+            other = dataclasses.replace(self, head_type=head_spec.head_type)
             raise InputError(
                 f"{self.origin}: {self.class_name} weights without {' and '.join(absent)}, "
-                f"which {other.class_name} has: take {others}"
+                f"which {other.class_name} has: take {advice}"
             )
         if embedding:
             return VectorModel(self.spec, embedding)
-        module = wanted.module(self.spec, len(self.classes), self.task)
+        module = head_spec.module(self.spec, len(self.classes), self.task)
         return module.clone(bilstm=bilstm) if bilstm else module
 
     def beginning(
@@ -230,10 +230,10 @@ class Pretrained:
         parts = dict.fromkeys((_POOLER, *HEAD_SPECS[head_type].parts(self.spec, bilstm)))
         same = (self.head_type, self.bilstm) == (head_type, bilstm)
         same = same and (parts.keys().isdisjoint(CLASSIFIERS) or self.classes == classes)
-        wanted = [part for part in parts if same or part not in (BILSTM, *OUTPUT_LAYERS)]
-        found = {part: self.params[part] for part in wanted if part in self.params}
-        arrays = to_hf(self.params, self.entries) if set(wanted) - set(found) else {}
-        for part in set(wanted) - set(found):
+        names = [part for part in parts if same or part not in (BILSTM, *OUTPUT_LAYERS)]
+        found = {part: self.params[part] for part in names if part in self.params}
+        arrays = to_hf(self.params, self.entries) if set(names) - set(found) else {}
+        for part in set(names) - set(found):
             entries = array_names([part], self.spec, head_type, 0)
             if all(entry.hf_name in arrays for entry in entries):
                 found |= to_jax(arrays, entries, self.origin)

@@ -47,8 +47,8 @@ def random_pairs(pretrained: Pretrained) -> list[dict[str, np.ndarray]]:
     """
     rng, batches = np.random.default_rng(1), []
     for length in sorted({min(each, pretrained.spec.max_position_embeddings) for each in _LENGTHS}):
-        texts, others = _random_ids(pretrained, rng, (2, _PAIRS, length))
-        like = np.where(rng.random(texts.shape) < _ALIKE, texts, others)
+        texts, other_texts = _random_ids(pretrained, rng, (2, _PAIRS, length))
+        like = np.where(rng.random(texts.shape) < _ALIKE, texts, other_texts)
         ids, ends = np.concatenate([texts, like]), np.full((2 * _PAIRS, 1), length)
         batches.append(_inputs(pretrained, ids, np.ones(ids.shape, bool), ends))
     return batches
@@ -112,12 +112,12 @@ def vectors(pretrained: Pretrained, texts: Sequence[str], *, query: bool) -> lis
 
 
 def greatest_difference(
-    wanted: Mapping[str, np.ndarray],
+    expected: Mapping[str, np.ndarray],
     found: Mapping[str, np.ndarray],
     inputs: Mapping[str, np.ndarray],
     dtype: str = "float32",
 ) -> float:
-    """The greatest absolute difference of the outputs that `wanted` names.
+    """The greatest absolute difference of the outputs that `expected` names.
 
     Outputs at padding have no meaning and do not count. An output of a whole sequence does not
     count if its padding is on the unusual side, where [CLS] is otherwise.
@@ -127,18 +127,18 @@ def greatest_difference(
     """
     mask, worst = inputs["input_mask"] > 0, 0.0
     of_cls = max(mask[..., 0], mask[..., -1], key=np.sum)
-    for name, output in wanted.items():
+    for name, output in expected.items():
         real = mask if output.shape[: mask.ndim] == mask.shape else of_cls
         worst = max(worst, difference(name, output[real], found[name][real], dtype))
     return worst
 
 
-def difference(name: str, wanted: np.ndarray, found: np.ndarray, dtype: str = "float32") -> float:
+def difference(name: str, expected: np.ndarray, found: np.ndarray, dtype: str = "float32") -> float:
     """The greatest absolute difference of two arrays; RuntimeError beyond the tolerance."""
-    if wanted.shape != found.shape:
-        raise RuntimeError(f"the written model gives {name!r} {found.shape}, not {wanted.shape}")
-    greatest = float(np.abs(wanted - found).max())
-    if not greatest <= _TOLERANCE[dtype] * max(1.0, float(np.abs(wanted).max())):
+    if expected.shape != found.shape:
+        raise RuntimeError(f"the written model gives {name!r} {found.shape}, not {expected.shape}")
+    greatest = float(np.abs(expected - found).max())
+    if not greatest <= _TOLERANCE[dtype] * max(1.0, float(np.abs(expected).max())):
         raise RuntimeError(f"the written model gives another {name!r}: {greatest:.1e} off")
     return greatest
 

@@ -112,8 +112,8 @@ def read_kept(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     _, settings = _described_modules(folder)
     # Where the activation is: of version 6, of 4 and 5, and of those before.
     places = settings, config.get("sentence_transformers") or {}
-    given = [place[ACTIVATION] for place in places if place.get(ACTIVATION)]
-    activation = (*given, config.get("sbert_ce_default_activation_function"))[0]
+    activations = [place[ACTIVATION] for place in places if place.get(ACTIVATION)]
+    activation = (*activations, config.get("sbert_ce_default_activation_function"))[0]
     return {ACTIVATION: activation} | {
         name: settings[name] for name in PROMPTS if settings.get(name) is not None
     }
@@ -173,7 +173,7 @@ def _modules(
     if pylate:
         _check_pylate(settings)
         model = {**model, **{name: settings.get(name) for name in _LENGTHS}}
-    fields: dict[str, Any] = {**_prompts(settings), **_of_kind(found, kind)}
+    fields: dict[str, Any] = {**_prompts(settings), **_fields_of_modules(found, kind)}
     fields |= {"similarity": _similarity(settings, kind), **_lengths(model, longest)}
     projection = places[0] / _WEIGHTS if kind == LATE else None
     return Modules(Embedding(kind=kind, **fields), projection)
@@ -215,9 +215,9 @@ def _model_settings(folder: Path, kind: str, tokenizer: Tokenizer) -> dict[str, 
     paths = [folder / name for name in _MODEL_FILES if (folder / name).exists()]
     model = (read_optional(paths[0], json_files.SENTENCE_MODEL) if paths else None) or {}
     names = ("transformer_task", "module_output_name")
-    wanted = {**dict.fromkeys(_CHANGES), **dict(zip(names, _TASKS[kind], strict=True))}
+    expected = {**dict.fromkeys(_CHANGES), **dict(zip(names, _TASKS[kind], strict=True))}
     where = f"in {paths[0].name}" if paths else ""
-    _check_settings(model, wanted, where)
+    _check_settings(model, expected, where)
     if model.get("do_lower_case") and tokenizer.cased:
         raise _NotComputed(f"do_lower_case {where}, over a tokenizer that keeps case")
     if not model.get("max_seq_length"):
@@ -236,11 +236,11 @@ def _check_pylate(settings: Mapping[str, Any]) -> None:
         raise _NotComputed("PyLate's skiplist_words, punctuation that does not count")
 
 
-def _check_settings(settings: Mapping[str, Any], wanted: Mapping[str, Any], which: str) -> None:
+def _check_settings(settings: Mapping[str, Any], expected: Mapping[str, Any], which: str) -> None:
     """Refuses settings that have values, and not the wanted ones."""
-    for name, value in wanted.items():
-        if (given := settings.get(name) or value) != value:
-            raise _NotComputed(f"{name}={given!r} {which}")
+    for name, value in expected.items():
+        if (setting := settings.get(name) or value) != value:
+            raise _NotComputed(f"{name}={setting!r} {which}")
 
 
 def _similarity(settings: Mapping[str, Any], kind: str) -> str:
@@ -272,16 +272,16 @@ def _lengths(model: Mapping[str, Any], longest: int) -> dict[str, int]:
     return {"query_length": query, "passage_length": passage}
 
 
-def _of_kind(found: Mapping[str, dict[str, Any] | None], kind: str) -> dict[str, Any]:
+def _fields_of_modules(found: Mapping[str, dict[str, Any] | None], kind: str) -> dict[str, Any]:
     """The fields that a kind has of its own, from the settings of the modules by their names."""
     configs = {name: config or {} for name, config in found.items()}
     if kind == SPARSE:
-        wanted = {"pooling_strategy": "max", "activation_function": "relu"}
-        _check_settings(configs["SpladePooling"], wanted, "in a SpladePooling module")
+        expected = {"pooling_strategy": "max", "activation_function": "relu"}
+        _check_settings(configs["SpladePooling"], expected, "in a SpladePooling module")
         return {}
     for name in ("Dense", "Normalize"):
-        wanted = {"module_input_name": _INPUTS[kind]}
-        _check_settings(configs.get(name, {}), wanted, f"in a {name} module")
+        expected = {"module_input_name": _INPUTS[kind]}
+        _check_settings(configs.get(name, {}), expected, f"in a {name} module")
     if kind == DENSE:
         return {**_pooling(configs["Pooling"]), "normalize": "Normalize" in found}
     skipped = {"skiplist_words": None, "keep_only_token_ids": None}
@@ -356,7 +356,6 @@ def _type(name: str) -> str:
 
 
 def _written(embedding: Embedding, width: int) -> list[tuple[str, dict[str, Any]]]:
-    """The modules after the encoder, with their settings."""
     if embedding.kind == SPARSE:
         return [("SpladePooling", {"pooling_strategy": "max", "activation_function": "relu"})]
     of = _INPUTS[embedding.kind]

@@ -75,11 +75,11 @@ def fairseq(
     _refuse(*parts, origin)
     pad, unknown, bos, eos = (names[role] for role in ("pad", "unk", "bos", "eos"))
     if is_camembert:  # the model's own <s> and </s> are used, not fairseq's before them
-        own = 1
+        first_own_piece = 1
         first = [("<s>NOTUSED", 0), (pad, 0), ("</s>NOTUSED", 0), (unknown, 0)]
         first.append(("<unk>NOTUSED", -100))
     else:
-        own = 3
+        first_own_piece = 3
         first = [(bos, 0), (pad, 0), (eos, 0), (unknown, 0)]
     if trainer.get(_MODEL_TYPE, _UNIGRAM) != _UNIGRAM:
         raise InputError(f"{origin}: a BPE, where XLM-R and CamemBERT have a unigram model")
@@ -89,7 +89,7 @@ def fairseq(
             f"fairseq has {unknown!r}, {bos!r}, {eos!r}: bertjax cannot give the ids of this "
             "tokenizer"
         )
-    rest = zip(texts[own:], _scores(pieces)[own:], strict=True)
+    rest = zip(texts[first_own_piece:], _scores(pieces)[first_own_piece:], strict=True)
     character_map = normalizer.get(_CHARACTER_MAP)
     steps = [{"type": "WhitespaceSplit"}, {"type": "Metaspace", "replacement": WORD_MARK}]
     return {
@@ -119,12 +119,12 @@ def _scores(pieces: list[dict]) -> list[float]:
 
 
 def _refuse(pieces: list[dict], trainer: dict, normalizer: dict, origin: str) -> None:
-    kinds = {piece.get(_TYPE) for piece in pieces}
+    piece_types = {piece.get(_TYPE) for piece in pieces}
     reasons = {
         "it is neither unigram nor BPE": trainer.get(_MODEL_TYPE, _UNIGRAM) not in (_UNIGRAM, _BPE),
-        "it has symbols of its user's": _USER_DEFINED in kinds,
-        "it has unused pieces": _UNUSED in kinds,
-        "it has pieces for single bytes": _BYTE in kinds,
+        "it has symbols of its user's": _USER_DEFINED in piece_types,
+        "it has unused pieces": _UNUSED in piece_types,
+        "it has pieces for single bytes": _BYTE in piece_types,
         "it marks the ends of words": trainer.get(_SUFFIX, 0),
         "it does not mark the first word": not normalizer.get(_PREFIX, 1),
         "it keeps runs of spaces": not normalizer.get(_EXTRA_SPACE, 1),

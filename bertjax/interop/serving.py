@@ -204,7 +204,7 @@ def _answer(pretrained: Pretrained) -> str:
 def _prove(pretrained: Pretrained, module: nn.Module, folder: Path) -> float:
     """The greatest difference between the outputs of the written function and of the module."""
     inputs = proof.random_inputs(pretrained)
-    wanted = proof.outputs(module, pretrained.params, inputs)
+    expected = proof.outputs(module, pretrained.params, inputs)
     written = jax.jit(export.deserialize(bytearray((folder / MODEL_FILE).read_bytes())).call)
     found = written(load_file(folder / WEIGHTS_FILE), *inputs.values())
-    return proof.greatest_difference(wanted, found, inputs, module.spec.compute_dtype)
+    return proof.greatest_difference(expected, found, inputs, module.spec.compute_dtype)

@@ -113,8 +113,8 @@ def _read_wordpiece(named: NamedTokens, library: dict[str, Any] | None) -> Token
             for (part, key), value in _REQUIRED.items()
         }
         refuse_others(read, "BERT's WordPiece", str(folder / LIBRARY_FILE))
-        said = _rules_in(library["normalizer"], _RULES)
-        rules = said if named.class_name in PLAIN_CLASSES else said | rules
+        library_rules = _rules_in(library["normalizer"], _RULES)
+        rules = library_rules if named.class_name in PLAIN_CLASSES else library_rules | rules
     _check_roles(named)
     _check_no_added_tokens(named, library or {})
     if vocabulary_file.exists():
@@ -140,9 +140,9 @@ def _without_nfc(library: dict[str, Any]) -> tuple[dict[str, Any], bool]:
     return library, False
 
 
-def _rules_in(said: Mapping[str, Any], keys: Mapping[str, str]) -> dict[str, Any]:
+def _rules_in(settings: Mapping[str, Any], keys: Mapping[str, str]) -> dict[str, Any]:
     """The rules in a file. null is no rule; but for strip_accents it means: as do_lower_case."""
-    rules = {name: said[key] for name, key in keys.items() if key in said}
+    rules = {name: settings[key] for name, key in keys.items() if key in settings}
     return {n: rule for n, rule in rules.items() if rule is not None or n == "strip_accents"}
 
 
@@ -169,7 +169,6 @@ def _read_library(path: Path) -> dict[str, Any] | None:
 
 
 def _check_roles(named: NamedTokens) -> None:
-    """Refuses special tokens under other names than BERT's."""
     for file, tokens in ((CONFIG_FILE, named.config), (SPECIAL_FILE, named.special)):
         for role, expected in BERT.items():
             name = content_of(tokens.get(f"{role}_token") or expected)
@@ -182,7 +181,6 @@ def _check_roles(named: NamedTokens) -> None:
 
 
 def _check_no_added_tokens(named: NamedTokens, library: dict[str, Any]) -> None:
-    """Refuses added tokens, except BERT's special ones."""
     added = {LIBRARY_FILE: library.get("added_tokens") or ()}
     for file, tokens in (added | named.added()).items():
         if extra := [name for name in map(content_of, tokens) if name not in BERT.values()]:
@@ -194,7 +192,6 @@ def _check_no_added_tokens(named: NamedTokens, library: dict[str, Any]) -> None:
 
 
 def _pieces(path: Path, library: dict[str, Any]) -> list[str]:
-    """The pieces of tokenizer.json in the order of their ids."""
     vocabulary = library["model"]["vocab"]
     if isinstance(vocabulary, list):  # Unigram: pairs of a piece and its score
         return [piece for piece, _ in vocabulary]
@@ -292,7 +289,6 @@ def write_tokenizer(
 
 
 def _serialized(tokenizer: Tokenizer) -> str:
-    """The tokenizer.json, with the special tokens and the template."""
     from tokenizers import AddedToken
 
     if tokenizer.kind == SENTENCEPIECE:
@@ -308,20 +304,19 @@ def _serialized(tokenizer: Tokenizer) -> str:
 
 
 def _post_processor(tokenizer: Tokenizer) -> dict[str, Any]:
-    """The template, as tokenizer.json has it."""
     texts = {-1: "A", -2: "B"}  # no token has these ids
     used: dict[str, Any] = {}
 
     def laid_out(sequence: TokenSequence) -> list[dict[str, Any]]:
-        parts = []
+        items = []
         for token, its_type in zip(*sequence, strict=True):
             if token in texts:
-                parts.append({"Sequence": {"id": texts[token], "type_id": its_type}})
+                items.append({"Sequence": {"id": texts[token], "type_id": its_type}})
             else:
                 name = tokenizer.tokens[token]
                 used[name] = {"id": name, "ids": [token], "tokens": [name]}
-                parts.append({"SpecialToken": {"id": name, "type_id": its_type}})
-        return parts
+                items.append({"SpecialToken": {"id": name, "type_id": its_type}})
+        return items
 
     template = tokenizer.template
     single, pair = laid_out(template.sequence([-1])), laid_out(template.sequence([-1], [-2]))

@@ -62,15 +62,15 @@ def inputs(batch: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """The inputs of our encoder as tensors, under transformers' names."""
     import torch
 
-    theirs = {"input_ids": batch["input_ids"], "attention_mask": batch["input_mask"]}
+    hf_inputs = {"input_ids": batch["input_ids"], "attention_mask": batch["input_mask"]}
     if "token_type_ids" in batch:
-        theirs["token_type_ids"] = batch["token_type_ids"]
-    return {name: torch.tensor(array).long() for name, array in theirs.items()}
+        hf_inputs["token_type_ids"] = batch["token_type_ids"]
+    return {name: torch.tensor(array).long() for name, array in hf_inputs.items()}
 
 
-def their_name(name: str, found: Container[str]) -> str:
+def output_name(name: str, found: Container[str]) -> str:
     """Transformers' name of one of our outputs, among those that were found."""
-    return next(theirs for theirs in OUTPUTS[name] if theirs in found)
+    return next(hf_name for hf_name in OUTPUTS[name] if hf_name in found)
 
 
 def outputs(
@@ -87,4 +87,4 @@ def outputs(
     model = load(folder, class_name, "float64", attention)
     with torch.inference_mode():
         result = model(**inputs(batch))
-    return {name: result[their_name(name, result)].numpy() for name in names}
+    return {name: result[output_name(name, result)].numpy() for name in names}

@@ -19,7 +19,7 @@ from bertjax.text.correspondence import old_pieces
 from bertjax.text.tokenizer import OF_WORDS, Tokenizer
 
 
-def with_vocabulary(given: Pretrained, tokenizer: Tokenizer) -> Pretrained:
+def with_vocabulary(pretrained: Pretrained, tokenizer: Tokenizer) -> Pretrained:
     """The same model with the pieces of another tokenizer.
 
     Rows of the old embeddings that no piece had are left out.
@@ -28,46 +28,46 @@ def with_vocabulary(given: Pretrained, tokenizer: Tokenizer) -> Pretrained:
       InputError: the encoder counts positions from the id of the padding, which is another one; or
         a vocabulary is of words, or a BPE of words as GPT's.
     """
-    spec = given.spec
-    if {given.tokenizer.kind, tokenizer.kind} & set(OF_WORDS):
+    spec = pretrained.spec
+    if {pretrained.tokenizer.kind, tokenizer.kind} & set(OF_WORDS):
         raise InputError(
-            f"{given.origin}: a vocabulary of words, or a BPE of words as GPT's, has no pieces "
-            "that correspond to another vocabulary's: prepare the corpus with --vocabulary set to "
-            "that of the weights"
+            f"{pretrained.origin}: a vocabulary of words, or a BPE of words as GPT's, has no "
+            "pieces that correspond to another vocabulary's: prepare the corpus with --vocabulary "
+            "set to that of the weights"
         )
     if isinstance(spec, TransformerSpec) and spec.positions == "counted":
         if spec.pad_token_id != tokenizer.pad_id:
             raise InputError(
-                f"{given.origin}: its positions begin after the id of the padding, "
+                f"{pretrained.origin}: its positions begin after the id of the padding, "
                 f"{spec.pad_token_id}, which is {tokenizer.pad_id} in the other vocabulary: extend "
                 "its own (--vocabulary, --extend_vocabulary)"
             )
-    pieces = old_pieces(given.tokenizer, tokenizer)
-    ordinary = np.flatnonzero(given.tokenizer.ordinary)
-    changed = with_rows(given, tokenizer, lambda rows: _means(rows, pieces, ordinary))
+    pieces = old_pieces(pretrained.tokenizer, tokenizer)
+    ordinary = np.flatnonzero(pretrained.tokenizer.ordinary)
+    changed = with_rows(pretrained, tokenizer, lambda rows: _means(rows, pieces, ordinary))
     lengths = [min(len(each), 2) for each in pieces]
     copied, means, others = (lengths.count(length) for length in (1, 2, 0))
     return dataclasses.replace(
         changed,
-        rows=f"{len(pieces):,} pieces instead of {given.tokenizer.vocabulary_size:,}: rows of "
+        rows=f"{len(pieces):,} pieces instead of {pretrained.tokenizer.vocabulary_size:,}: rows of "
         f"{copied:,} are copies, of {means:,} the means of their old pieces, of {others:,} the "
         "mean of all",
     )
 
 
 def with_rows(
-    given: Pretrained, tokenizer: Tokenizer, change: Callable[[np.ndarray], np.ndarray]
+    pretrained: Pretrained, tokenizer: Tokenizer, change: Callable[[np.ndarray], np.ndarray]
 ) -> Pretrained:
     """The same model with another tokenizer.
 
     `change` takes an array with a row for each old piece, or more, and gives one with a row for
     each new piece.
     """
-    flat = flatten_dict(dict(given.params), sep="/")
-    tables = [path for path in tables_of_pieces(given.spec) if path in flat]
+    flat = flatten_dict(dict(pretrained.params), sep="/")
+    tables = [path for path in tables_of_pieces(pretrained.spec) if path in flat]
     return dataclasses.replace(
-        given,
-        spec=dataclasses.replace(given.spec, vocab_size=tokenizer.vocabulary_size),
+        pretrained,
+        spec=dataclasses.replace(pretrained.spec, vocab_size=tokenizer.vocabulary_size),
         params=unflatten_dict(flat | {path: change(flat[path]) for path in tables}, sep="/"),
         tokenizer=tokenizer,
     )

@@ -123,8 +123,8 @@ class BothDirections(PretrainingObjective):
         """Each direction reads words of its own, and predicts one of the drawn words."""
         del predicted
         softmax = spec.hidden_size * min(self.sampled, spec.vocab_size)
-        more = 6.0 * (spec.word_products + softmax)  # type: ignore[attr-defined]  # with this kind
-        return spec.flops_per_token(length, 0, context) + more
+        softmax_flops = 6.0 * (spec.word_products + softmax)  # type: ignore[attr-defined]  # with this kind
+        return spec.flops_per_token(length, 0, context) + softmax_flops
 
 
 def _spec(model: Model) -> EncoderSpec:

@@ -39,6 +39,6 @@ def divergence(
         some = jnp.where(counted, logits[..., : len(counted)], -jnp.inf)
         return jax.nn.log_softmax(some / temperature)
 
-    ours, theirs = log_softmax(student), log_softmax(teacher)
-    each = jnp.exp(theirs) * jnp.where(counted, theirs - ours, 0.0)
-    return temperature**2 * each.sum(-1)
+    log_student, log_teacher = log_softmax(student), log_softmax(teacher)
+    terms = jnp.exp(log_teacher) * jnp.where(counted, log_teacher - log_student, 0.0)
+    return temperature**2 * terms.sum(-1)

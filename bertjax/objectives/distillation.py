@@ -156,8 +156,10 @@ class Distillation(MaskedLM):
         if self.restrict_ce_to_mask:
             return batch
         shape = batch["input_mask"].shape
-        given = {name: batch[name] for name in self.targets}
-        spread = {name: at_places(batch, x, jnp.zeros(shape, x.dtype)) for name, x in given.items()}
+        targets = {name: batch[name] for name in self.targets}
+        spread = {
+            name: at_places(batch, x, jnp.zeros(shape, x.dtype)) for name, x in targets.items()
+        }
         return {**batch, **spread}
 
     def weights(self, batch: Arrays) -> dict[str, LossWeights]:

@@ -78,31 +78,30 @@ class FineTuning(Objective):
 
     def outputs(self, model: Model, params: Params, batch: Arrays, rngs: Rngs) -> Arrays:
         """The outputs of the task's part of the model."""
-        task, own = self._opened(batch)
-        return model(params, own, rngs.dropout(), task)
+        task, arrays = self._opened(batch)
+        return model(params, arrays, rngs.dropout(), task)
 
     def weights(self, batch: Arrays) -> dict[str, LossWeights]:
         """Those of the batch's task, and of the losses next to it."""
-        task, own = self._opened(batch)
-        weights = self.tasks[task].weights(own)
+        task, arrays = self._opened(batch)
+        weights = self.tasks[task].weights(arrays)
         for name in self.added:
-            weights |= ADDED_LOSSES[name].weights(own, self.tasks[task].settings)
+            weights |= ADDED_LOSSES[name].weights(arrays, self.tasks[task].settings)
         return weights
 
     def values(self, outputs: Arrays, batch: Arrays) -> dict[str, dict[str, jax.Array]]:
         """The loss of one of several tasks is there once for all, and once with its name."""
-        task, own = self._opened(batch)
-        values = self.tasks[task].values(outputs, own)
+        task, arrays = self._opened(batch)
+        values = self.tasks[task].values(outputs, arrays)
         if task:
             named = values["task_loss"]
             of_task = {array_name(task, name): value for name, value in named.items()}
             values = {"task_loss": {"task_loss": named["task_loss"], **of_task}}
         for name in self.added:
-            values |= ADDED_LOSSES[name].values(outputs, own, self.tasks[task].settings)
+            values |= ADDED_LOSSES[name].values(outputs, arrays, self.tasks[task].settings)
         return values
 
     def _opened(self, batch: Arrays) -> tuple[str, Arrays]:
-        """The task of a batch, and the batch's arrays by the names that the task knows."""
         if "" in self.tasks:
             return "", batch
         (task,) = {name.partition("/")[0] for name in batch}

@@ -93,8 +93,8 @@ class Hybrid(MaskedLM):
 
     def counts(self, batch: Arrays) -> dict[str, jax.Array]:
         """The counts of all rows: a whole batch has other groups than its microbatches."""
-        whole = MaskedLM.weights(self, batch) | {"causal_loss": batch["target_weights"]}
-        return {name: jnp.sum(whole[name]) for name in self.loss_weights}
+        weights = MaskedLM.weights(self, batch) | {"causal_loss": batch["target_weights"]}
+        return {name: jnp.sum(weights[name]) for name in self.loss_weights}
 
     def values(self, outputs: Arrays, batch: Arrays) -> dict[str, dict[str, jax.Array]]:
         """The loss and the accuracy of both."""

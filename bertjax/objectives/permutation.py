@@ -89,11 +89,11 @@ class PermutationLM(TokenPrediction):
         weights = super().weights(batch)
         places = batch["masked_lm_positions"]
         number = jnp.take_along_axis(batch["order"], places, axis=1) - 1
-        in_first, others = places < self.reuse, batch["order"].shape[1] - self.reuse
+        in_first, rest = places < self.reuse, batch["order"].shape[1] - self.reuse
         rank = jnp.where(in_first, number, number - 1 - self.reuse)
-        third = rank * len(_THIRDS) // jnp.where(in_first, self.reuse, others)
-        own = batch[self.targets[1]]
-        return weights | {name: own * (third == i) for i, name in enumerate(_THIRDS)}
+        third = rank * len(_THIRDS) // jnp.where(in_first, self.reuse, rest)
+        first_targets = batch[self.targets[1]]
+        return weights | {name: first_targets * (third == i) for i, name in enumerate(_THIRDS)}
 
     def values(self, outputs: Arrays, batch: Arrays) -> dict[str, dict[str, jax.Array]]:
         """Also the loss in each third of the order."""

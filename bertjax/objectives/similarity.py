@@ -133,18 +133,18 @@ class SimilarityObjective(Objective):
         self, query: Vectors, passage: Vectors, *, batch: Arrays, factor: jax.Array | float
     ) -> dict[str, jax.Array]:
         similarity = SIMILARITIES[self.embedding.compared_by]
-        own = similarity.own(query, passage)
+        paired = similarity.own(query, passage)
         if self.loss.pairs_only or similarity.every is None:
-            return self.loss.values(own, None, batch, factor)
+            return self.loss.values(paired, None, batch, factor)
 
         def every() -> jax.Array:
             flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), passage)
             # Gathered: each device compares its queries with the passages of all.
-            whole = jax.tree.map(lambda x: nn.with_logical_constraint(x, (None,) * x.ndim), flat)
+            gathered = jax.tree.map(lambda x: nn.with_logical_constraint(x, (None,) * x.ndim), flat)
             assert similarity.every is not None
-            return nn.with_logical_constraint(similarity.every(query, whole), (axes.BATCH, None))
+            return nn.with_logical_constraint(similarity.every(query, gathered), (axes.BATCH, None))
 
-        return self.loss.values(own, every, batch, factor)
+        return self.loss.values(paired, every, batch, factor)
 
     def weights(self, batch: Arrays) -> dict[str, LossWeights]:
         """Those of the loss; 1 for the regularizers, which are of the batch as a whole."""
@@ -207,7 +207,7 @@ def _encoded(
         key = None if dropout is None else jax.random.fold_in(dropout, number)
         return model(params, chunk, key)
 
-    parts = {name: split_rows(x, chunks) for name, x in inputs.items()}
-    outputs = jax.lax.map(of_chunk, (jnp.arange(chunks), parts))
+    row_chunks = {name: split_rows(x, chunks) for name, x in inputs.items()}
+    outputs = jax.lax.map(of_chunk, (jnp.arange(chunks), row_chunks))
     # A scalar, the learned scale, is the same in all parts.
     return {name: x.mean() if x.ndim == 1 else join_rows(x) for name, x in outputs.items()}

@@ -48,7 +48,7 @@ class SimilarityLoss(abc.ABC):
 
     @abc.abstractmethod
     def values(
-        self, own: jax.Array, every: Every | None, batch: Arrays, factor: jax.Array | float
+        self, paired: jax.Array, every: Every | None, batch: Arrays, factor: jax.Array | float
     ) -> dict[str, jax.Array]:
         """{name: [B]}: "task_loss" and metrics; [] if they are of the batch as a whole.
 
@@ -64,7 +64,7 @@ class SimilarityLoss(abc.ABC):
         """Why a similarity of `least` to `most` cannot learn the scores, and what to do; or ""."""
         return ""
 
-    def _outside(self, scores: Sequence[float], least: float, most: float) -> str:
+    def _scores_out_of_range(self, scores: Sequence[float], least: float, most: float) -> str:
         if all(least - _ROUNDING <= score <= most + _ROUNDING for score in scores):
             return ""
         return f"config.loss.name={self.name!r} takes scores from {least:g} to {most:g}: scale them"
@@ -99,20 +99,20 @@ class Ranking(SimilarityLoss):
         return self.scale
 
     def values(
-        self, own: jax.Array, every: Every | None, batch: Arrays, factor: jax.Array | float
+        self, paired: jax.Array, every: Every | None, batch: Arrays, factor: jax.Array | float
     ) -> dict[str, jax.Array]:
-        right = own[:, 0] * factor
+        right = paired[:, 0] * factor
         if every is None:
-            scores = jnp.where(batch["passage_key"] < 0, _NEVER, own * factor)
-            return _chosen(jax.nn.logsumexp(scores, -1), right, scores)
-        scores, width = every() * factor, own.shape[1]
+            scores = jnp.where(batch["passage_key"] < 0, _NEVER, paired * factor)
+            return _cross_entropy_and_accuracy(jax.nn.logsumexp(scores, -1), right, scores)
+        scores, width = every() * factor, paired.shape[1]
         compared = _compared(batch)
         if self.false_negative_margin >= 0:
             limit = jax.lax.stop_gradient(right + self.false_negative_margin * factor)
             compared &= scores <= limit[:, None]
         compared |= jnp.arange(scores.shape[1]) == jnp.arange(len(right))[:, None] * width
         scores = jnp.where(compared, scores, _NEVER)
-        found = _chosen(jax.nn.logsumexp(scores, -1), right, scores)
+        found = _cross_entropy_and_accuracy(jax.nn.logsumexp(scores, -1), right, scores)
         if self.symmetric:
             # Queries that fill up the batch are no candidates.
             real = batch["is_real_example"][:, None] > 0
@@ -131,7 +131,9 @@ def _compared(batch: Arrays) -> jax.Array:
     return (every >= 0) & ~same & ~same_query.reshape(same.shape)
 
 
-def _chosen(total: jax.Array, right: jax.Array, scores: jax.Array) -> dict[str, jax.Array]:
+def _cross_entropy_and_accuracy(
+    total: jax.Array, right: jax.Array, scores: jax.Array
+) -> dict[str, jax.Array]:
     """The cross-entropy, and whether no other is more alike."""
     accuracy = (right >= scores.max(-1)).astype(jnp.float32)
     return {"task_loss": total - right, "accuracy": accuracy}
@@ -145,12 +147,12 @@ class Squared(SimilarityLoss):
     scored = True
 
     def values(
-        self, own: jax.Array, every: Every | None, batch: Arrays, factor: jax.Array | float
+        self, paired: jax.Array, every: Every | None, batch: Arrays, factor: jax.Array | float
     ) -> dict[str, jax.Array]:
-        return {"task_loss": _mean_present(jnp.square(own - batch["scores"]), batch)}
+        return {"task_loss": _mean_present(jnp.square(paired - batch["scores"]), batch)}
 
     def problem(self, scores: Sequence[float], least: float, most: float) -> str:
-        problem = self._outside(scores, least, most)
+        problem = self._scores_out_of_range(scores, least, most)
         return problem and f"{problem}, or take 'cosent', for which only their order counts"
 
 
@@ -172,13 +174,13 @@ class CoSent(SimilarityLoss):
     scale: Positive = 20.0
 
     def values(
-        self, own: jax.Array, every: Every | None, batch: Arrays, factor: jax.Array | float
+        self, paired: jax.Array, every: Every | None, batch: Arrays, factor: jax.Array | float
     ) -> dict[str, jax.Array]:
-        similarity, score = own[:, 0] * self.scale, batch["scores"][:, 0]
+        similarity, score = paired[:, 0] * self.scale, batch["scores"][:, 0]
         real = batch["is_real_example"] > 0
         lower = (score[:, None] < score) & real[:, None] & real
-        apart = jnp.where(lower, similarity[:, None] - similarity, _NEVER)
-        total = jax.nn.logsumexp(apart)
+        difference = jnp.where(lower, similarity[:, None] - similarity, _NEVER)
+        total = jax.nn.logsumexp(difference)
         return {"task_loss": jnp.logaddexp(total, 0.0)}
 
     def weights(self, batch: Arrays) -> LossWeights:
@@ -199,10 +201,10 @@ class Triplet(SimilarityLoss):
     margin: Positive = 0.2
 
     def values(
-        self, own: jax.Array, every: Every | None, batch: Arrays, factor: jax.Array | float
+        self, paired: jax.Array, every: Every | None, batch: Arrays, factor: jax.Array | float
     ) -> dict[str, jax.Array]:
-        missed = jax.nn.relu(self.margin - own[:, :1] + own[:, 1:])
-        right = (own[:, :1] > own[:, 1:]).astype(jnp.float32)
+        missed = jax.nn.relu(self.margin - paired[:, :1] + paired[:, 1:])
+        right = (paired[:, :1] > paired[:, 1:]).astype(jnp.float32)
         return {
             "task_loss": _mean_present(missed, batch, 1),
             "accuracy": _mean_present(right, batch, 1),
@@ -221,10 +223,10 @@ class MarginSquared(SimilarityLoss):
     scored = True
 
     def values(
-        self, own: jax.Array, every: Every | None, batch: Arrays, factor: jax.Array | float
+        self, paired: jax.Array, every: Every | None, batch: Arrays, factor: jax.Array | float
     ) -> dict[str, jax.Array]:
         score = batch["scores"]
-        error = (own[:, :1] - own[:, 1:]) - (score[:, :1] - score[:, 1:])
+        error = (paired[:, :1] - paired[:, 1:]) - (score[:, :1] - score[:, 1:])
         return {"task_loss": _mean_present(jnp.square(error), batch, 1)}
 
     def problem(self, scores: Sequence[float], least: float, most: float) -> str:
@@ -252,12 +254,12 @@ class Distribution(SimilarityLoss):
     temperature: Positive = 1.0
 
     def values(
-        self, own: jax.Array, every: Every | None, batch: Arrays, factor: jax.Array | float
+        self, paired: jax.Array, every: Every | None, batch: Arrays, factor: jax.Array | float
     ) -> dict[str, jax.Array]:
         absent = batch["passage_key"] < 0
         student, teacher = (
             jax.nn.log_softmax(jnp.where(absent, _NEVER, x / self.temperature), -1)
-            for x in (own, batch["scores"])
+            for x in (paired, batch["scores"])
         )
         differences = jnp.where(absent, 0, jnp.exp(teacher) * (teacher - student))
         return {"task_loss": differences.sum(-1) * self.temperature**2}
@@ -271,21 +273,21 @@ class Binary(SimilarityLoss):
     scored = True
 
     def values(
-        self, own: jax.Array, every: Every | None, batch: Arrays, factor: jax.Array | float
+        self, paired: jax.Array, every: Every | None, batch: Arrays, factor: jax.Array | float
     ) -> dict[str, jax.Array]:
         score = batch["scores"]
-        loss = jax.nn.softplus(own) - score * own
-        right = ((own > 0) == (score > 0.5)).astype(jnp.float32)
+        loss = jax.nn.softplus(paired) - score * paired
+        right = ((paired > 0) == (score > 0.5)).astype(jnp.float32)
         return {"task_loss": _mean_present(loss, batch), "accuracy": _mean_present(right, batch)}
 
     def problem(self, scores: Sequence[float], least: float, most: float) -> str:
-        return self._outside(scores, 0, 1)
+        return self._scores_out_of_range(scores, 0, 1)
 
 
 def _mean_present(values: jax.Array, batch: Arrays, first: int = 0) -> jax.Array:
     """The mean over a query's passages that are there: [B, K - first] -> [B]."""
-    there = batch["passage_key"][:, first:] >= 0
-    return jnp.where(there, values, 0).sum(-1) / jnp.maximum(there.sum(-1), 1)
+    is_present = batch["passage_key"][:, first:] >= 0
+    return jnp.where(is_present, values, 0).sum(-1) / jnp.maximum(is_present.sum(-1), 1)
 
 
 LOSSES: dict[str, type[SimilarityLoss]] = {

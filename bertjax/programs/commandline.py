@@ -105,7 +105,7 @@ def run(main: Callable[[list[str]], int | None], names: str = "") -> NoReturn:
             )
         finally:
             if error := _failure_of_output():  # otherwise Python flushes later, and prints it
-                _end_with(_for_the_user(error) or str(error))
+                _end_with(_user_message(error) or str(error))
     except BrokenPipeError:
         if not _reader_has_gone():
             raise
@@ -115,7 +115,6 @@ def run(main: Callable[[list[str]], int | None], names: str = "") -> NoReturn:
 
 
 def _reader_has_gone() -> bool:
-    """Whether the broken pipe is standard output or standard error."""
     poll = select.poll()
     for stream in (1, 2):
         poll.register(stream, 0)
@@ -171,10 +170,10 @@ def _parsed(argv: Sequence[str]) -> list[str]:
 
 def _unknown_key(error: LookupError | AttributeError) -> str:
     """The message of ml_collections about a key that a config lacks, as one of this project."""
-    said = str(error.args[0]) if error.args else str(error)
-    if near := re.match(r"'(.+?)'\s+Did you mean \"(.+?)\"", said):
-        said = f"{near[1]}: did you mean {near[2]}?"
-    return f"--config has no such key: {said} --config=NAME --help lists the keys"
+    message = str(error.args[0]) if error.args else str(error)
+    if near := re.match(r"'(.+?)'\s+Did you mean \"(.+?)\"", message):
+        message = f"{near[1]}: did you mean {near[2]}?"
+    return f"--config has no such key: {message} --config=NAME --help lists the keys"
 
 
 def _config_first(argv: Sequence[str]) -> list[str]:
@@ -191,7 +190,6 @@ class _Plain(Formatter):
 
 
 def _with_path(argument: str) -> str:
-    """--config=NAME with the path of the shipped config of that name."""
     flag, _, name = argument.partition("=")
     return f"{flag}={config_path(name)}" if _CONFIG.match(argument) else argument
 
@@ -204,23 +202,23 @@ def _wrong_flag(error: flags.Error) -> str:
     unknown = error.flagname if isinstance(error, flags.UnrecognizedFlagError) else ""
     if unknown.startswith("config.") and "config" in flags.FLAGS:
         return f"--{unknown}: no --config is given, whose value that would be: give it"
-    given = re.match(r"flag --(config\.[^=]+)=", str(error))
-    if not given or given[1] not in flags.FLAGS:
+    match = re.match(r"flag --(config\.[^=]+)=", str(error))
+    if not match or match[1] not in flags.FLAGS:
         return str(error)
-    value = str(error)[given.end() :].removesuffix(f": {error.__context__}")
-    flag = flags.FLAGS[given[1]]
+    value = str(error)[match.end() :].removesuffix(f": {error.__context__}")
+    flag = flags.FLAGS[match[1]]
     words = {bool: "True or False", int: "a whole number", float: "a number"}
     if word := words.get(type(flag.default)):
-        return f"--{given[1]}={value}: must be {word}, such as {flag.default}"
-    return f"--{given[1]}={value}: {error.__context__}"
+        return f"--{match[1]}={value}: must be {word}, such as {flag.default}"
+    return f"--{match[1]}={value}: {error.__context__}"
 
 
 def _refuse_sums(argv: Sequence[str]) -> None:
     """Raises InputError if a tuple of the config is given twice: the values would be joined."""
-    given = collections.Counter(
+    flag_counts = collections.Counter(
         each.partition("=")[0].lstrip("-") for each in argv if each[:1] == "-"
     )
-    for name, times in given.items():
+    for name, times in flag_counts.items():
         repeated = times > 1 and name.startswith("config.") and name in flags.FLAGS
         if repeated and isinstance(flags.FLAGS[name], flags.MultiFlag):
             raise InputError(
@@ -253,7 +251,7 @@ def _guarded(function: Callable[[Sequence[str]], T], argv: Sequence[str]) -> T:
     except KeyboardInterrupt:  # a library has restored Python's own handler
         end(signal.SIGINT)
     except Exception as error:
-        message = _for_the_user(error)
+        message = _user_message(error)
         if message is None:
             raise
     _end_with(message)
@@ -264,7 +262,7 @@ def _end_with(message: str) -> NoReturn:
     sys.exit(EXIT_BAD_INPUT)
 
 
-def _for_the_user(error: Exception) -> str | None:
+def _user_message(error: Exception) -> str | None:
     """The message of an error that the user can correct; None for a bug."""
     if isinstance(error, InputError | NonFiniteLoss):
         return str(error)

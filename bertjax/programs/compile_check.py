@@ -113,22 +113,21 @@ class _Phase(NamedTuple):
 
 
 def _phases(config: Any, where: Slice, document: float) -> list[_Phase]:
-    """The phases of a config of pre-training that have steps."""
     recipe = Recipe.from_config(config)
     tokenizer = open_tokenizer(recipe.corpus[0]) if recipe.corpus else None
-    given = open_sources(recipe, tokenizer, open_model, started=False)
-    if given:
-        recipe = Recipe.from_config(with_weights(recipe, given))
+    pretrained = open_sources(recipe, tokenizer, open_model, started=False)
+    if pretrained:
+        recipe = Recipe.from_config(with_weights(recipe, pretrained))
     vocabulary = tokenizer.vocabulary_size if tokenizer else PAPER_VOCABULARY
     spec = recipe.spec(vocabulary)
-    trainer = Trainer(make_experiment(recipe, spec, where.devices, given))
+    trainer = Trainer(make_experiment(recipe, spec, where.devices, pretrained))
     found = []
     for name, phase, steps in recipe.steps():
         trainer.experiment.placement.check(phase.batch_size // phase.accumulate, phase.length)
         predicted = recipe.example_spec(phase, "", phase.batch_size).predicted
         batch = phase.objective.shapes(B=phase.batch_size, S=phase.length, P=predicted)
         of_phase = recipe.spec_in(phase, spec)
-        model = phase_model(recipe, spec, phase.objective, of_phase, given)
+        model = phase_model(recipe, spec, phase.objective, of_phase, pretrained)
         experiment = trainer.experiment_of(model, phase.objective)
         tokens = phase.batch_size * phase.length
         context, share = None, 1.0
@@ -154,12 +153,12 @@ def _similarity_phase(config: Any, where: Slice, document: float) -> list[_Phase
         raise InputError("--document: contrastive training has one text in a row: leave it out")
     config = with_compute_dtype(config, device=where.devices[0])
     recipe = SimilarityRecipe.from_config(config)
-    given = (
+    encoder_spec = (
         open_model(recipe.init_from).spec
         if recipe.init_from
         else ENCODERS["bert"].spec.named("base")
     )
-    spec, objective = recipe.spec(given, recipe.init_from), recipe.objective()
+    spec, objective = recipe.spec(encoder_spec, recipe.init_from), recipe.objective()
     trainer = Trainer(similarity_experiment(recipe, spec, where.devices))
     trainer.experiment.placement.check(recipe.batch_size // recipe.chunks, 1)
     query, passage = recipe.lengths(spec)

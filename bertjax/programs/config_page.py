@@ -65,8 +65,8 @@ def rows_of(type_: Any, prefix: str = "", default: Any = None) -> Iterator[Row]:
             shown = "" if inherited else _default(field, value, parted)
             yield Row(prefix + key, values_of(field.type), shown, what + changes, parted.choice)
             if within and not number and not prefix:  # those within sections are listed above
-                own = value if dataclasses.is_dataclass(value) else None
-                yield from rows_of(within, f"{prefix}{key}.", own)
+                instance = value if dataclasses.is_dataclass(value) else None
+                yield from rows_of(within, f"{prefix}{key}.", instance)
 
 
 @cache
@@ -120,7 +120,7 @@ def text(config: Config) -> str:
     of_tasks = SimilarityRecipe if is_similarity(config_dict) else TaskRecipe
     type_ = of_tasks if is_of_tasks(config_dict) else Recipe
     lines = []
-    for row in _chosen(rows_of(type_), config_dict):
+    for row in _with_rows_of_choices(rows_of(type_), config_dict):
         default = row.default if row.default in ("", _REQUIRED) else f"default {row.default}"
         default = f" ({default})" if default else ""
         lines.append(f"  --config.{row.key}: {row.values}{default}")
@@ -128,7 +128,7 @@ def text(config: Config) -> str:
     return "\n".join(["The keys of the config:", *lines])
 
 
-def _chosen(rows: Iterator[Row], config_dict: Mapping[str, Any]) -> Iterator[Row]:
+def _with_rows_of_choices(rows: Iterator[Row], config_dict: Mapping[str, Any]) -> Iterator[Row]:
     """The rows, after each that chooses a class those of the class."""
     for row in rows:
         yield row
@@ -157,18 +157,18 @@ follow the [flags of the programs](#flags-of-the-programs), [the configs](#the-c
 def page() -> str:
     """The page docs/config.md."""
     shared = list(rows_of(TrainingRecipe))
-    parts = [_INTRODUCTION, "## Every config", _table(shared)]
+    paragraphs = [_INTRODUCTION, "## Every config", _table(shared)]
     choices: dict[int, tuple[str, Row]] = {}
     for title, type_ in _ROOTS.items():
         rows = [row for row in rows_of(type_) if row not in shared]
-        parts += [f"## {title}", _table(rows)]
+        paragraphs += [f"## {title}", _table(rows)]
         for row in shared + rows:
             if row.choice:
                 choices.setdefault(id(row.choice), (title, row))
     for title, row in choices.values():
         if row.choice and row.choice.key != "encoder":
-            parts += [f"## {title}: settings of `{row.key}`", *_classes(row.choice)]
-    return "\n\n".join([*parts, "## Settings of `model`", _MODELS, _models()]) + "\n"
+            paragraphs += [f"## {title}: settings of `{row.key}`", *_classes(row.choice)]
+    return "\n\n".join([*paragraphs, "## Settings of `model`", _MODELS, _models()]) + "\n"
 
 
 def _classes(choice: OneOf) -> Iterator[str]:
@@ -192,7 +192,6 @@ A default after names of families is theirs alone."""
 
 
 def _models() -> str:
-    """A table of the fields of all families' specs."""
     specs: dict[str, Any] = {name: family.spec for name, family in ENCODERS.items()}
     found: dict[str, list[tuple[str, Row]]] = {}
     for name, spec in specs.items():

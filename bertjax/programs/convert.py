@@ -139,23 +139,23 @@ def run(model: str, target: str, part: str = "", push: str = "") -> dict[str, fl
 
 
 def _prove(
-    trained: tuple[nn.Module, Params] | None, pretrained: Pretrained, again: Pretrained
+    trained: tuple[nn.Module, Params] | None, pretrained: Pretrained, reread: Pretrained
 ) -> tuple[dict[str, float], dict[str, np.ndarray]]:
-    """Compares an exported model, read `again`, with the original, and returns its outputs, too."""
-    given = {part: pretrained.params[part] for part in again.params}
-    if not jax.tree.all(jax.tree.map(np.array_equal, again.params, given)):
-        raise RuntimeError(f"{again.origin}: the weights written do not read back bit for bit")
-    return _difference(trained, pretrained, again)
+    """Compares an exported model, `reread`, with the original, and returns its outputs, too."""
+    params = {part: pretrained.params[part] for part in reread.params}
+    if not jax.tree.all(jax.tree.map(np.array_equal, reread.params, params)):
+        raise RuntimeError(f"{reread.origin}: the weights written do not read back bit for bit")
+    return _difference(trained, pretrained, reread)
 
 
 def _difference(
-    trained: tuple[nn.Module, Params] | None, pretrained: Pretrained, again: Pretrained
+    trained: tuple[nn.Module, Params] | None, pretrained: Pretrained, reread: Pretrained
 ) -> tuple[dict[str, float], dict[str, np.ndarray]]:
     """The same, where weights are equal but for rounding."""
     inputs = proof.random_inputs(pretrained)
     module, params = trained or (pretrained.model(), pretrained.params)
     before = _outputs(module, params, inputs)
-    after = _outputs(again.model(), again.params, inputs)
+    after = _outputs(reread.model(), reread.params, inputs)
     # Columns that pad a vocabulary do not count.
     before = {name: before[name][..., : output.shape[-1]] for name, output in after.items()}
     return {"read back": proof.greatest_difference(before, after, inputs)}, before
@@ -171,8 +171,10 @@ def _prove_for_transformers(
         return found | _prove_vectors(pretrained, folder)
     if transformers_check.knows(pretrained.class_name):
         inputs = proof.random_inputs(pretrained)
-        theirs = transformers_check.outputs(folder, pretrained.class_name, inputs, tuple(before))
-        found["transformers"] = proof.greatest_difference(before, theirs, inputs)
+        hf_outputs = transformers_check.outputs(
+            folder, pretrained.class_name, inputs, tuple(before)
+        )
+        found["transformers"] = proof.greatest_difference(before, hf_outputs, inputs)
     return found
 
 
@@ -185,16 +187,16 @@ def _prove_vectors(pretrained: Pretrained, folder: Path) -> dict[str, float]:
     model = dataclasses.replace(pretrained, spec=module.spec)
     worst = 0.0
     for query in (True, False):
-        with _exactly():
-            ours = proof.vectors(model, _VECTOR_TEXTS, query=query)
+        with _exact_products():
+            vectors = proof.vectors(model, _VECTOR_TEXTS, query=query)
         # It does not look for all names of prompts that are read here.
         named = {"query" if query else "document"} <= pretrained.kept.get("prompts", {}).keys()
-        theirs = sentence_transformers_check.vectors(
+        hf_vectors = sentence_transformers_check.vectors(
             *(folder, embedding.kind, _VECTOR_TEXTS),
             query=query,
             prompt=None if named else embedding.prompt(query),
         )
-        for pair in zip(ours, theirs, strict=True):
+        for pair in zip(vectors, hf_vectors, strict=True):
             worst = max(worst, proof.difference("vectors", *pair))
     return {"sentence-transformers": worst}
 
@@ -204,23 +206,26 @@ def _write_onnx(pretrained: Pretrained, folder: Path) -> tuple[dict[str, float],
     name, inputs = pretrained.class_name, proof.random_inputs(pretrained)
     if not transformers_check.knows(name):
         raise InputError(f"{pretrained.origin}: transformers has no {name}, which ONNX is made of")
-    ours = _outputs(pretrained.model(pretrained.head_type), pretrained.params, inputs)
+    outputs = _outputs(pretrained.model(pretrained.head_type), pretrained.params, inputs)
     onnx.write(folder, name, inputs)
     batches = [inputs, *proof.random_pairs(pretrained)]
     (first, *whole), (of_first, *int8) = (
-        onnx.outputs(folder, file, batches, tuple(ours)) for file in onnx.FILES
+        onnx.outputs(folder, file, batches, tuple(outputs)) for file in onnx.FILES
     )
-    worst = proof.greatest_difference(ours, of_first, inputs, "int8")
-    changed: dict[str, list[np.ndarray]] = {output: [] for output in ours if output in _DECIDED}
+    worst = proof.greatest_difference(outputs, of_first, inputs, "int8")
+    changed: dict[str, list[np.ndarray]] = {output: [] for output in outputs if output in _DECIDED}
     for batch, one, other in zip(batches[1:], whole, int8, strict=True):
         worst = max(worst, proof.greatest_difference(one, other, batch, "int8"))
-        for output, each in changed.items():
+        for output, is_changed in changed.items():
             decided = (
                 proof.decisions(output, x[output], batch["input_mask"] > 0) for x in (one, other)
             )
-            each.append(np.not_equal(*decided))
-    shares = {_DECIDED[output]: np.concatenate(each).mean() for output, each in changed.items()}
-    found = {"ONNX Runtime": proof.greatest_difference(ours, first, inputs)}
+            is_changed.append(np.not_equal(*decided))
+    shares = {
+        _DECIDED[output]: np.concatenate(is_changed).mean()
+        for output, is_changed in changed.items()
+    }
+    found = {"ONNX Runtime": proof.greatest_difference(outputs, first, inputs)}
     return found | {"ONNX Runtime, 8 bits": worst}, shares
 
 
@@ -236,11 +241,11 @@ def _judged(shares: Mapping[str, float]) -> dict[str, str]:
 def _outputs(
     module: nn.Module, params: Params, inputs: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    with _exactly():
+    with _exact_products():
         return proof.outputs(_in_float32(module), params, inputs)
 
 
-def _exactly() -> AbstractContextManager:
+def _exact_products() -> AbstractContextManager:
     """Products of float32 are exact in it; by default GPUs and TPUs round their factors."""
     return jax.default_matmul_precision("highest")
 
@@ -259,7 +264,6 @@ def _same_tokenizer(pretrained: Pretrained, folder: Path) -> None:
 
 
 def _history(trained: LoadedRun, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A run's recipe and its figures, for the card."""
     corpora = ", ".join(Path(name).name for name in trained.recipe.corpus)
     recipe = {"steps done": trained.step, "corpus": corpora} | _recipe(trained.recipe.config_dict)
     sources = {key: getattr(trained.recipe, key) for key in ("init_from", "decay_from")}
@@ -281,12 +285,11 @@ def _history_of_fine_tuning(
     return recipe | results["chosen"], figures
 
 
-def _recipe(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a config that decides what is learned."""
+def _recipe(config_dict: Mapping[str, Any]) -> dict[str, Any]:
     left_out = {*free_keys(Recipe), *free_keys(TaskRecipe), *_NOT_THE_RECIPE}
     return {
         key: value
-        for key, value in flat(plain).items()
+        for key, value in flat(config_dict).items()
         if not {key, key.split(".")[0], key.split(".")[-1]} & left_out
     }
 

@@ -57,8 +57,8 @@ def run(runs: Sequence[str], workdir: str, by: str) -> None:
     """
     check_given("--workdir", workdir, "say where the ensemble shall lie")
     folder, paths = local_folder(workdir), _distinct(runs)
-    plain = {ENSEMBLE: {"by": by, "runs": paths}}
-    check_same_config(folder, plain, free=())
+    config_dict = {ENSEMBLE: {"by": by, "runs": paths}}
+    check_same_config(folder, config_dict, free=())
     members = [_member(path) for path in paths]
     task = _common_task(members)
     if by == VOTES and isinstance(task.family, Regression):
@@ -76,10 +76,10 @@ def run(runs: Sequence[str], workdir: str, by: str) -> None:
         "data": data,
     }
     with exclusive(folder):
-        write_json(folder / "config.json", plain)
+        write_json(folder / "config.json", config_dict)
         results = _finished(folder, about, members)
         if results is None:
-            results = _made(folder, about, members, task, examples)
+            results = _predict_and_combine(folder, about, members, task, examples)
     print(f"{task.name}: {task.metric} on dev")
     for member in results["trials"]:
         print(f"  {member['run']}: {in_a_line(member)}")
@@ -114,7 +114,6 @@ def _member(run: str) -> _Member:
 
 
 def _common_task(members: Sequence[_Member]) -> Task:
-    """The task of all members, over the data of the first."""
     first, *others = members
     for member in others:
         if type(member.task) is not type(first.task):
@@ -123,12 +122,12 @@ def _common_task(members: Sequence[_Member]) -> Task:
                 f"{first.task.name}: an ensemble is of one task"
             )
         for field in dataclasses.fields(first.task):
-            theirs, ours = (getattr(each.task, field.name) for each in (member, first))
+            value, first_value = (getattr(each.task, field.name) for each in (member, first))
             # The data may lie elsewhere, and may have been learned in another way.
-            if field.name not in ("data", *ANSWERS, *LOSS, *SOFT) and theirs != ours:
+            if field.name not in ("data", *ANSWERS, *LOSS, *SOFT) and value != first_value:
                 raise InputError(
-                    f"{member.run}: config.task.{field.name} is {theirs!r}, in {first.run} it is "
-                    f"{ours!r}: an ensemble is of one task"
+                    f"{member.run}: config.task.{field.name} is {value!r}, in {first.run} it is "
+                    f"{first_value!r}: an ensemble is of one task"
                 )
     return first.task
 
@@ -175,7 +174,7 @@ def _finished(
     return results if valid else None
 
 
-def _made(
+def _predict_and_combine(
     folder: Path,
     about: dict[str, Any],
     members: Sequence[_Member],
@@ -188,24 +187,24 @@ def _made(
     for member in members:
         model = OneModel(member.model)
         print(model.summary, flush=True)
-        mine = {
+        predictions = {
             split: model.predict(examples[split], split, f"predicting {split}") for split in splits
         }
-        found.append(mine)
+        found.append(predictions)
         known = {name: getattr(member, name) for name in ("run", "trial", "identity", "init_from")}
-        scores.append(known | scored(task, examples, mine))
-    together = {
+        scores.append(known | scored(task, examples, predictions))
+    combined = {
         split: task.family.combine([each[split] for each in found], about["chosen"]["by"])
         for split in splits
     }
-    result = scored(task, examples, together)
+    result = scored(task, examples, combined)
     output = folder / PREDICTIONS_FOLDER
     output.mkdir(exist_ok=True)
     (folder / RESULTS_FILE).unlink(missing_ok=True)  # it is out of date
     dev = {split: examples[split] for split in task.dev_splits}
-    write_resampled(folder, task, dev, together, result["settings"])
+    write_resampled(folder, task, dev, combined, result["settings"])
     for split in splits:
-        task.write(output, split, examples[split], together[split], result["settings"])
+        task.write(output, split, examples[split], combined[split], result["settings"])
     results = about | {
         **{key: result[key] for key in ("dev", "settings", "degenerate")},
         "trials": scores,

@@ -40,8 +40,8 @@ def run(model: str, corpus: str | None, batches: int) -> dict[str, dict[str, flo
     identity = loaded.tokenizer.identity
     store = TokenStore.open(corpora, HELDOUT, alpha=alpha, tokenizer_identity=identity)
     evaluator = Evaluator(objective, loaded.model, loaded.placement)
-    given = open_sources(recipe, loaded.tokenizer, open_model, started=True)
-    frozen, identities = frozen_params(loaded.model, loaded.placement, given, recipe.seed)
+    pretrained = open_sources(recipe, loaded.tokenizer, open_model, started=True)
+    frozen, identities = frozen_params(loaded.model, loaded.placement, pretrained, recipe.seed)
     check_weights(identities, loaded.data, model, recipe)
     params, results = merged(loaded.params, frozen), {}
     for phase in {phase.length: phase for phase in recipe.phases}.values():

@@ -26,15 +26,19 @@ def run(model: str, on: str, output: str | None) -> dict[str, dict[str, float]]:
     sets = [read_evaluation(name, Columns()) for name in names]
     opened = open_vectors(model)
     comparer, results, main_metrics = opened.comparer, {}, []
-    for each in sets:
-        scores = each.scores(comparer, opened.params)
-        results[each.name] = scores
-        main_metrics.append(scores[each.main_metric])
+    for evaluation in sets:
+        scores = evaluation.scores(comparer, opened.params)
+        results[evaluation.name] = scores
+        main_metrics.append(scores[evaluation.main_metric])
         others = ", ".join(
-            f"{name} {value:.2f}" for name, value in scores.items() if name != each.main_metric
+            f"{name} {value:.2f}"
+            for name, value in scores.items()
+            if name != evaluation.main_metric
         )
         print(
-            f"{each.name}: {each.main_metric} {scores[each.main_metric]:.2f} ({others})", flush=True
+            f"{evaluation.name}: {evaluation.main_metric} "
+            f"{scores[evaluation.main_metric]:.2f} ({others})",
+            flush=True,
         )
     if len(main_metrics) > 1:
         print(f"mean of {len(main_metrics)}: {sum(main_metrics) / len(main_metrics):.2f}")

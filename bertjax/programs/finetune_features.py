@@ -50,9 +50,9 @@ def run(config: Any, workdir: str, hosts: int | None = None, chips: int | None =
                 f"config.features: {recipe.task.name} is no tagging: only a tagger learns from "
                 "fixed features, as in configs/finetune_ner.py:features"
             )
-        given = open_model(recipe.init_from)
-        spec = recipe.spec(given)
-        say(f"{given.summary()}\n{dtype_in_words(spec.compute_dtype, jax.devices()[0])}")
+        pretrained = open_model(recipe.init_from)
+        spec = recipe.spec(pretrained)
+        say(f"{pretrained.summary()}\n{dtype_in_words(spec.compute_dtype, jax.devices()[0])}")
         chosen = {
             name: activations.chosen_layers(activations.CHOICES[name], spec.num_hidden_layers)
             for name in features.choices
@@ -61,12 +61,12 @@ def run(config: Any, workdir: str, hosts: int | None = None, chips: int | None =
         # The windows overlap also in training, so each word's features come from its widest
         # context.
         windows = {
-            split: family.encode(sentences, given.tokenizer, recipe.max_length, labelled=False)
+            split: family.encode(sentences, pretrained.tokenizer, recipe.max_length, labelled=False)
             for split, sentences in examples.items()
         }
-        extractor = activations.all_layers(given, recipe.max_length, spec.compute_dtype)
+        extractor = activations.all_layers(pretrained, recipe.max_length, spec.compute_dtype)
     content = {split: digest(each) for split, each in examples.items()}
-    check_same(facts_of(recipe.config_dict, folder, {"weights": given.identity} | content))
+    check_same(facts_of(recipe.config_dict, folder, {"weights": pretrained.identity} | content))
 
     results = {}
     with session(folder):
@@ -86,10 +86,10 @@ def run(config: Any, workdir: str, hosts: int | None = None, chips: int | None =
         for name, layers in chosen.items():
             say(f"{name}: layers {', '.join(map(str, layers))}")
             subfolder = folder / name
-            data = TaskData.of(recipe.task, examples, partial(encode, layers), given.identity)
+            data = TaskData.of(recipe.task, examples, partial(encode, layers), pretrained.identity)
             tagger = Tagger(
                 encoder=recipe.init_from,
-                identity=given.identity,
+                identity=pretrained.identity,
                 width=spec.hidden_size,
                 compute_dtype=spec.compute_dtype,
                 layers=layers,

@@ -33,16 +33,16 @@ def run(config: Any, workdir: str, hosts: int | None = None, chips: int | None =
     check_devices(chips)
     configs = {name: config.copy_and_resolve_references() for name in SETS}
     with raise_together():
-        for name, each in configs.items():
-            each.task.name = name
-            recipe, _ = begin(each, workdir and f"{workdir}/{name}")
+        for name, task_config in configs.items():
+            task_config.task.name = name
+            recipe, _ = begin(task_config, workdir and f"{workdir}/{name}")
             check(recipe.task)
         folder = Path(workdir)
         check_no_corpus(folder)
     unscored = []
-    for name, each in configs.items():
+    for name, task_config in configs.items():
         try:
-            code = finetune_task.run(each, str(folder / name))
+            code = finetune_task.run(task_config, str(folder / name))
         except NothingScored as error:
             say(f"{name}: {error}: going on with the next task")
             unscored.append(name)

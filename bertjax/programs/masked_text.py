@@ -68,8 +68,8 @@ def run(model: str, corpus: str | None) -> Figures:
     if not corpus and isinstance(source, Published | SomeLayers):
         raise InputError(f"{model}: no run, which has a corpus of its own: give --corpus=DIR")
     opened = _open(source)
-    own = opened.run.recipe.corpus[:1] if opened.run else ()
-    return _figures(opened, corpus.split(",") if corpus else own)
+    corpora = opened.run.recipe.corpus[:1] if opened.run else ()
+    return _figures(opened, corpus.split(",") if corpus else corpora)
 
 
 def _figures(opened: _Opened, corpora: Sequence[str]) -> Figures:

@@ -30,8 +30,8 @@ def check_device() -> None:
             f"JAX does not start: {reason}. If JAX is not installed, run the cell that installs "
             "it; if another process uses the TPU, restart the session"
         )
-    count, platform, kind = answer.stdout.strip().split(maxsplit=2)
-    print(f"{platform.upper()}: JAX computes on {count} x {kind}")
+    count, platform, device_kind = answer.stdout.strip().split(maxsplit=2)
+    print(f"{platform.upper()}: JAX computes on {count} x {device_kind}")
     if platform == "cpu":
         print(
             "This is no TPU. Everything works on a CPU, too, but with these settings it takes days."

@@ -36,12 +36,12 @@ def run(
     if corpus is None and isinstance(source, Published | SomeLayers):
         raise InputError(f"--model={model}: has no corpus of its own: name one with --corpus")
     corpora = [corpus] if corpus else list(run_of_pretraining(source).recipe.corpus)
-    given = open_model(source, head_types.CAUSAL_LM)
-    store = TokenStore.open(corpora, HELDOUT, tokenizer_identity=given.tokenizer.identity)
-    stream = Stream(store, given.tokenizer.end_id)
+    pretrained = open_model(source, head_types.CAUSAL_LM)
+    store = TokenStore.open(corpora, HELDOUT, tokenizer_identity=pretrained.tokenizer.identity)
+    stream = Stream(store, pretrained.tokenizer.end_id)
     ids = stream.read(np.array([0]), np.array([stream.size]))
-    nats = nats_of_text(given, ids, stride)
-    size = _bytes(store, given.tokenizer)
+    nats = nats_of_text(pretrained, ids, stride)
+    size = _bytes(store, pretrained.tokenizer)
     found = {
         "perplexity": float(np.exp(nats / (len(ids) - 1))),
         "bits_per_byte": float(nats / np.log(2) / size),
@@ -49,7 +49,7 @@ def run(
         "tokens": len(ids) - 1,
         "bytes": size,
         "stride": stride,
-        "length": given.spec.max_position_embeddings,
+        "length": pretrained.spec.max_position_embeddings,
     }
     print(
         f"held-out text of {', '.join(corpora)}, {found['tokens']:,} tokens, windows of "

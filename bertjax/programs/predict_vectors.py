@@ -15,7 +15,7 @@ from bertjax.programs.predict import (
     check_output,
     lines_of,
 )
-from bertjax.runs.contrastive.answers import Given, answers_of
+from bertjax.runs.contrastive.answers import InputRow, answers_of
 from bertjax.runs.contrastive.opened import open_vectors
 from bertjax.runs.fine_tuning.answers import with_further
 from bertjax.runs.source import Source
@@ -45,7 +45,7 @@ def run(model: str | Source, source: str, output: str, documents: str | None, ne
     if documents:
         if unit_of(documents) == "line":
             check_file(documents, "documents")
-        among = {n: given for n, given in enumerate(_texts(documents), 1) if given.text}
+        among = {n: row for n, row in enumerate(_texts(documents), 1) if row.text}
         if not among:
             raise InputError(f"--documents={documents}: no text in it")
     with contextlib.redirect_stdout(sys.stderr):
@@ -54,23 +54,23 @@ def run(model: str | Source, source: str, output: str, documents: str | None, ne
         file: IO = sys.stdout
         if output != STANDARD:
             file = stack.enter_context(atomic_write(output, "w"))
-        there = [given.text for given in texts if given.text]
-        answers = answers_of(opened, there, among, nearest) if there else iter(())
+        nonempty = [row.text for row in texts if row.text]
+        answers = answers_of(opened, nonempty, among, nearest) if nonempty else iter(())
         for text, further in texts:
             answer = with_further(further, {"text": text, **next(answers)}) if text else {}
             print(json.dumps(answer, ensure_ascii=False), file=file)
 
 
-def _texts(source: str) -> list[Given]:
+def _texts(source: str) -> list[InputRow]:
     origin = STANDARD_INPUT if source == STANDARD else source
-    return [_given(line, where) for line, where in lines_of(source, origin)]
+    return [_input_row(line, where) for line, where in lines_of(source, origin)]
 
 
-def _given(line: str, where: str) -> Given:
+def _input_row(line: str, where: str) -> InputRow:
     if not looks_like_json(line):
-        return Given(line if line.strip() else "", {})
+        return InputRow(line if line.strip() else "", {})
     further = json_object(line, where, _FORM)
     text = further.pop("text", None)
     if not isinstance(text, str) or not text.strip():
         raise InputError(f"{where}: {line.strip()[:80]}: no text, or an empty one: write {_FORM}")
-    return Given(text, further)
+    return InputRow(text, further)

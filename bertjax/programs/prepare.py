@@ -128,7 +128,7 @@ def run(
     specs = [spec for spec, _ in weighted]
     filters = open_cleaning(language_filter, deduplicate, decontaminate, specs)
     # The given one is opened now, because it may lie in an unfinished corpus that is removed below.
-    given, request = vocabularies.requested(
+    corpus_tokenizer, request = vocabularies.requested(
         learn_vocabulary=learn_vocabulary,
         vocabulary=vocabulary,
         domain_words=domain_words,
@@ -140,7 +140,7 @@ def run(
         sources=specs,
     )
     _check_output(output)
-    asked: dict[str, Any] = {
+    request_dict: dict[str, Any] = {
         "source": specs,
         "held_out": held_out,
         "language": language,
@@ -153,7 +153,7 @@ def run(
             "decontaminate": list(decontaminate),
         },
     }
-    _check_claim(output, asked)
+    _check_claim(output, request_dict)
 
     installed_docs = output / _INSTALLED_DOCS_FILE
     unnamed = [split_language(spec)[1] for spec in specs]
@@ -174,10 +174,10 @@ def run(
         warn_of_missing_blank_lines(plan)
         vocabularies.warn_of_marks(plan, request)
     with exclusive(output):
-        asked["files"] = plan.identity
-        if _check_claim(output, asked):
+        request_dict["files"] = plan.identity
+        if _check_claim(output, request_dict):
             _clear(output)
-        write_json(output / PLAN_FILE, asked)
+        write_json(output / PLAN_FILE, request_dict)
 
         seconds = {"sources": time.monotonic() - start}
         stage = time.monotonic()
@@ -190,7 +190,7 @@ def run(
         stage = time.monotonic()
         new_vocabulary = not (output / DESCRIPTION_FILE).exists()
         if new_vocabulary:
-            given = vocabularies.make(plan, output, given, request)
+            corpus_tokenizer = vocabularies.make(plan, output, corpus_tokenizer, request)
         seconds["vocabulary"] = time.monotonic() - stage
 
         stage = time.monotonic()
@@ -201,7 +201,7 @@ def run(
         seconds["store"] = time.monotonic() - stage
         read_manifest(output, verify=verify)
         if new_vocabulary or new_store:
-            vocabularies.remember_usual(output, given)
+            vocabularies.remember_usual(output, corpus_tokenizer)
 
         report_file = output / _REPORT_FILE
         if new_vocabulary or new_store or not report_file.exists():
@@ -221,7 +221,6 @@ def run(
 
 
 def _check_output(output: Path) -> None:
-    """Raises InputError if the folder holds something else than a corpus."""
     if output.exists() and not output.is_dir():
         raise InputError(f"--output={output}: a file is in the way.")
     if not output.exists() or is_corpus(output):
@@ -235,19 +234,19 @@ def _check_output(output: Path) -> None:
         )
 
 
-def _check_claim(output: Path, asked: dict[str, Any]) -> list[str]:
+def _check_claim(output: Path, request: dict[str, Any]) -> list[str]:
     """How this request differs from that for the corpus in `output`, which is not finished."""
     path = output / PLAN_FILE
     if not path.exists():
         return []
-    fields = record(**dict.fromkeys(asked.keys() - _BEFORE_THEM.keys(), Any))
+    fields = record(**dict.fromkeys(request.keys() - _BEFORE_THEM.keys(), Any))
     earlier = read_json(path, fields, hint="delete the folder, or choose another --output")
     earlier = _BEFORE_THEM | earlier
     changed = [
         "the source files have changed since, in number, names or sizes (or those of the tasks)"
         if key == "files"
         else f"{key} was {earlier[key]!r}, now {value!r}"
-        for key, value in asked.items()
+        for key, value in request.items()
         if earlier[key] != value
     ]
     if changed and is_finished(output):
@@ -273,7 +272,6 @@ def _clear(output: Path) -> None:
 
 
 def _report(output: Path, plan: Plan) -> dict[str, Any]:
-    """Makes the report of a built store: its counts and rates."""
     shards = read_shards(output, plan)
     sources = []
     for number, (spec, weight) in enumerate(plan.sources):
@@ -355,7 +353,7 @@ def _summary(output: Path, report: dict[str, Any]) -> str:
 def _too_few_documents(report: dict[str, Any]) -> Iterator[str]:
     """Yields a warning for each source and split with too few documents for sentence pairs."""
     for source in report["sources"]:
-        for split, kind, use, hint in (
+        for split, adjective, use, hint in (
             (TRAIN, "training", "training", "give it more text"),
             (HELDOUT, "held-out", "evaluation", "use a larger --held_out"),
         ):
@@ -363,6 +361,6 @@ def _too_few_documents(report: dict[str, Any]) -> Iterator[str]:
             if count < 2 and report[split]["documents"]:
                 effect = f"next-sentence {use} needs 2" if count else f"{use} goes without it"
                 yield (
-                    f"warning: source {source['source']}: {count} {kind} "
+                    f"warning: source {source['source']}: {count} {adjective} "
                     f"document{'s' * (count != 1)}: {effect}: {hint}"
                 )

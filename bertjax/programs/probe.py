@@ -61,18 +61,18 @@ def run(
     Raises:
       InputError: no such model or files; a damaged file; a rank or a layer that is not there.
     """
-    given = open_model(model)
-    depth = given.spec.num_hidden_layers
+    pretrained = open_model(model)
+    depth = pretrained.spec.num_hidden_layers
     layers = tuple(range(depth + 1)) if layers is None else tuple(layers)
-    extractor = _extractor(given, layers)
-    ranks = tuple(ranks) or (given.spec.hidden_size,)
+    extractor = _extractor(pretrained, layers)
+    ranks = tuple(ranks) or (pretrained.spec.hidden_size,)
     for rank in ranks:
-        check_range("--rank", rank, 1, given.spec.hidden_size)
+        check_range("--rank", rank, 1, pretrained.spec.hidden_size)
     if output:
         check_output(output)
-    sentences = _read(data, extractor, given.spec.max_position_embeddings, most)
+    sentences = _read(data, extractor, pretrained.spec.max_position_embeddings, most)
     trees = {split: each.trees for split, each in sentences.items()}
-    print(given.summary(), flush=True)
+    print(pretrained.summary(), flush=True)
     result: dict[str, dict[str, Any]] = {}
     if baselines:
         result["words in a chain"] = _chain(trees[TEST])
@@ -92,7 +92,7 @@ def run(
                 made = {s: decayed(trees[s], x[layers.index(0)]) for s, x in found.items()}
                 result["decayed embeddings"], _ = _probed(trees, made, rank)
                 _print_row("decayed embeddings", result["decayed embeddings"])
-            initial = _extractor(with_random_layers(given, seed=0), (depth,))
+            initial = _extractor(with_random_layers(pretrained, seed=0), (depth,))
             other = _vectors(sentences, initial, Path(folder) / "fresh")
             result["random layers"], _ = _probed(trees, _layer(other, 0), rank)
     print(f"\n{'':24}" + "".join(f"{name:>9}" for name in _COLUMNS))
@@ -107,8 +107,8 @@ def run(
     return report
 
 
-def _extractor(given: Pretrained, layers: Sequence[int]) -> Extractor:
-    return Extractor(given, Options(features=WORDS, layers=tuple(layers)))
+def _extractor(pretrained: Pretrained, layers: Sequence[int]) -> Extractor:
+    return Extractor(pretrained, Options(features=WORDS, layers=tuple(layers)))
 
 
 def _read(data: str, extractor: Extractor, longest: int, most: int | None) -> dict[str, Sentences]:
@@ -117,8 +117,8 @@ def _read(data: str, extractor: Extractor, longest: int, most: int | None) -> di
     for split in (TRAIN, DEV, TEST):
         paths = sorted(Path(data).glob(f"*{split}*.conllu*"))
         if len(paths) != 1:
-            there = ", ".join(path.name for path in paths) or "none"
-            raise InputError(f"--data={data}: needs one *{split}*.conllu file, and has {there}")
+            names = ", ".join(path.name for path in paths) or "none"
+            raise InputError(f"--data={data}: needs one *{split}*.conllu file, and has {names}")
         trees = read_trees(paths[0])[: most if split == TRAIN else None]
         found[split] = encoded(trees, extractor, longest)
         if left := len(trees) - len(found[split].trees):
@@ -147,9 +147,9 @@ def _probed(
     """The scores of both probes on the test split, and the predicted distances."""
     words = {split: Words(some, vectors[split]) for split, some in trees.items()}
     found, losses = {}, {}
-    for kind in (DISTANCE, DEPTH):
-        projection, losses[kind] = train(kind, words[TRAIN], words[DEV], rank)
-        found[kind] = predictions(kind, projection, words[TEST])
+    for probe_type in (DISTANCE, DEPTH):
+        projection, losses[probe_type] = train(probe_type, words[TRAIN], words[DEV], rank)
+        found[probe_type] = predictions(probe_type, projection, words[TEST])
     scores = _scores(trees[TEST], found[DISTANCE], found[DEPTH]) | {"dev_loss": losses}
     return scores, found[DISTANCE]
 

@@ -35,24 +35,24 @@ def run(
     """
     if output:
         check_output(output)
-    kinds: dict[str, list[Run]] = {}
+    groups: dict[str, list[Run]] = {}
     folders = sorted(map(Path, glob.glob(runs)))
     if not folders:
         raise InputError(f"--runs={runs}: no such folder")
     at = {Path(name).stem: _place(read_config_file(name)) for name in configs}
     for folder in folders:
-        kinds.setdefault(_kind(folder, by), []).append(read_run(folder))
-    found = {kind: described(each, at) for kind, each in kinds.items()}
-    two = lead(*kinds.values()) if len(kinds) == 2 else None
-    for kind, each in found.items():
-        _print(kind, each)
-    if two:
+        groups.setdefault(_group(folder, by), []).append(read_run(folder))
+    found = {group: described(each, at) for group, each in groups.items()}
+    gain = lead(*groups.values()) if len(groups) == 2 else None
+    for group, each in found.items():
+        _print(group, each)
+    if gain:
         first, second = found
         print(
-            f"{first}: {two.mean:.3f} nats below {second} in {two.runs} pairs of runs, and "
-            f"{two.by_size:+.3f} ± {two.stderr:.3f} with each tenfold size"
+            f"{first}: {gain.mean:.3f} nats below {second} in {gain.runs} pairs of runs, and "
+            f"{gain.by_size:+.3f} ± {gain.stderr:.3f} with each tenfold size"
         )
-    result = {"by": by, "kinds": found, "lead": two and two._asdict()}
+    result = {"by": by, "kinds": found, "lead": gain and gain._asdict()}
     if output:
         path = Path(output)
         write_json(path, result)
@@ -60,7 +60,7 @@ def run(
     return result
 
 
-def _kind(folder: Path, by: str) -> str:
+def _group(folder: Path, by: str) -> str:
     config = flat(read_config(folder))
     if by and by not in config:
         raise InputError(f"--by={by}: {folder} has no such key in its config")
@@ -68,13 +68,12 @@ def _kind(folder: Path, by: str) -> str:
 
 
 def _place(config: Any) -> tuple[float, float]:
-    """The parameters and tokens of a config."""
     recipe = Recipe.from_config(config)
     return parameters(recipe, PAPER_VOCABULARY), float(recipe.tokens)
 
 
-def _print(kind: str, found: Mapping[str, Any]) -> None:
-    print(f"{kind}: {len(found['runs'])} runs")
+def _print(group: str, found: Mapping[str, Any]) -> None:
+    print(f"{group}: {len(found['runs'])} runs")
     rows: list[Sequence[str]] = [("parameters", "tokens", "FLOPs", "loss")]
     for each in found["runs"]:
         *used, loss = each.values()
@@ -99,6 +98,6 @@ def _print(kind: str, found: Mapping[str, Any]) -> None:
     print()
 
 
-def _shown(each: Mapping[str, Any]) -> str:
-    low, high = each["interval"]
-    return f"{each['value']:.4g} ({low:.4g} to {high:.4g})"
+def _shown(estimate: Mapping[str, Any]) -> str:
+    low, high = estimate["interval"]
+    return f"{estimate['value']:.4g} ({low:.4g} to {high:.4g})"

@@ -63,8 +63,8 @@ def run(config: Any) -> list[ShardingRow]:
     for name, tree in parts:
         leaves = jax.tree.leaves(tree)
         here = sum(_device_bytes(leaf, leaf.sharding) for leaf in leaves)
-        whole = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
-        print(f"{name}: {whole / _MIB:,.1f} MiB, of which a device holds {here / _MIB:,.1f}")
+        total = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
+        print(f"{name}: {total / _MIB:,.1f} MiB, of which a device holds {here / _MIB:,.1f}")
     _draw(recipe, placement, rows)
     return rows
 

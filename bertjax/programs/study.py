@@ -16,7 +16,7 @@ from bertjax.data.corpus.store import open_tokenizer
 from bertjax.lab.studies import picture, plan, table
 from bertjax.lab.studies.checks import check_stage, wrong_figures
 from bertjax.lab.studies.estimates import Pace, Work, measured_pace, work_of
-from bertjax.lab.studies.files import Given, read_study
+from bertjax.lab.studies.files import StudyFiles, read_study
 from bertjax.lab.studies.outcome import is_done, last_step
 from bertjax.lab.studies.processes import Processes, seconds_of, stop_with_study
 from bertjax.lab.studies.provenance import changes, is_remembered, made_from, remember
@@ -68,14 +68,14 @@ def run(
     Raises:
       InputError: something cannot work; it is raised before anything is started.
     """
-    study, given = _read(path, scale, corpus, data, workdir, only)
+    study, files = _read(path, scale, corpus, data, workdir, only)
     name, stages = Path(path.partition(":")[0]).stem, study.stages()
-    _check_plan(study, name, given.folder)
-    seconds_of(given.folder)
-    work = _checked(study, stages, given)
-    done = _done(stages, given)
+    _check_plan(study, name, files.folder)
+    seconds_of(files.folder)
+    work = _checked(study, stages, files)
+    done = _finished_stages(stages, files)
     waiting = [stage for stage in stages if stage.name not in done]
-    pace = _pace(SCALES[scale], stages, given, at_once) if waiting else None
+    pace = _pace(SCALES[scale], stages, files, at_once) if waiting else None
     text = plan.text(study, work, done, pace, SCALES[scale], at_once)
     print(text, "", sep="\n", flush=True)
     if dry_run:
@@ -87,15 +87,15 @@ def run(
         return [sys.executable, program, *(f"--{key}={value}" for key, value in flags.items())]
 
     begin = time.time()
-    with exclusive(given.folder):
-        write_json(given.folder / f"{name}{PLAN}", study.plain())
-        failed = Processes(given.folder, command, at_once).run(waiting, done)
-        found = table.content(study, given.folder)
-        taken = seconds_of(given.folder)
+    with exclusive(files.folder):
+        write_json(files.folder / f"{name}{PLAN}", study.as_dict())
+        failed = Processes(files.folder, command, at_once).run(waiting, done)
+        found = table.content(study, files.folder)
+        taken = seconds_of(files.folder)
         found["scale"] = scale
         found["seconds"] = round(sum(taken.get(stage.name, 0.0) for stage in stages))
-        _write(found, given.folder / name)
-    print(f"\n{study.title}\n\n{table.text(found)}\n\n{given.folder / name}.txt, .json, .png")
+        _write(found, files.folder / name)
+    print(f"\n{study.title}\n\n{table.text(found)}\n\n{files.folder / name}.txt, .json, .png")
     print(f"{time.time() - begin:,.0f} s now, {found['seconds']:,} s in all")
     if failed is None:
         print("stopped and saved; the same command goes on from there")
@@ -108,128 +108,128 @@ def run_stage(
 ) -> int:
     """Runs one stage of a study in this process: the arguments are those of `run`."""
     stop_with_study()
-    study, given = _read(path, scale, corpus, data, workdir, only)
+    study, files = _read(path, scale, corpus, data, workdir, only)
     known = {each.name: each for each in study.stages()}
     check_choice("--stage", stage, known)
     if known[stage].program == "pretrain":  # the only program that runs on all hosts
         join_processes()
-    origin = made_from(known[stage], given)
-    code = PROGRAMS[known[stage].program](known[stage], given)
+    origin = made_from(known[stage], files)
+    code = PROGRAMS[known[stage].program](known[stage], files)
     code = code if isinstance(code, int) else 0  # an evaluation returns its figures
     if not code:
-        remember(known[stage], given, origin)
+        remember(known[stage], files, origin)
     return code
 
 
 def _read(
     path: str, scale: str, corpus: str, data: str, workdir: str, only: Sequence[str]
-) -> tuple[Study, Given]:
+) -> tuple[Study, StudyFiles]:
     check_given("--workdir", workdir, "say where the study shall lie")
     study = read_study(path, SCALES[scale]).only(only)
     open_tokenizer(corpus)
     folder = local_folder(workdir)
     check_no_corpus(folder)
-    return study, Given(path.partition(":")[0], corpus, data, folder)
+    return study, StudyFiles(path.partition(":")[0], corpus, data, folder)
 
 
 # Program -> the call that runs one of its stages.
-PROGRAMS: dict[str, Callable[[Stage, Given], Any]] = {
-    "pretrain": lambda stage, given: pretrain.run(given.config(stage), _folder(stage, given)),
-    "finetune": lambda stage, given: finetune.run(given.config(stage), _folder(stage, given)),
-    "evaluate": lambda stage, given: evaluate.run(_folder(stage, given), None, **stage.settings),
-    "masked_text": lambda stage, given: masked_text.run(_folder(stage, given), given.corpus),
-    "grammar": lambda stage, given: _grammar(stage, given),
-    "ensemble": lambda stage, given: ensemble.run(
-        [_folder(run, given) for run in stage.start], _folder(stage, given), **stage.settings
+PROGRAMS: dict[str, Callable[[Stage, StudyFiles], Any]] = {
+    "pretrain": lambda stage, files: pretrain.run(files.config(stage), _folder(stage, files)),
+    "finetune": lambda stage, files: finetune.run(files.config(stage), _folder(stage, files)),
+    "evaluate": lambda stage, files: evaluate.run(_folder(stage, files), None, **stage.settings),
+    "masked_text": lambda stage, files: masked_text.run(_folder(stage, files), files.corpus),
+    "grammar": lambda stage, files: _grammar(stage, files),
+    "ensemble": lambda stage, files: ensemble.run(
+        [_folder(run, files) for run in stage.start], _folder(stage, files), **stage.settings
     ),
-    "submission": lambda stage, given: finetune_glue.submit(
-        {_task(run, given).name: folder_of(run, given.folder) for run in stage.start},
-        folder_of(stage, given.folder),
+    "submission": lambda stage, files: finetune_glue.submit(
+        {_task(run, files).name: folder_of(run, files.folder) for run in stage.start},
+        folder_of(stage, files.folder),
     ),
 }
 
 
-def _grammar(stage: Stage, given: Given) -> None:
-    folder = folder_of(stage, given.folder)
-    found = score.run(str(folder), given.place(stage), most=stage.settings["most"])
+def _grammar(stage: Stage, files: StudyFiles) -> None:
+    folder = folder_of(stage, files.folder)
+    found = score.run(str(folder), files.place(stage), most=stage.settings["most"])
     write_json(folder / GRAMMAR_FILE, {"step": last_step(folder), **found})
 
 
-def _folder(stage: Stage, given: Given) -> str:
-    return str(folder_of(stage, given.folder))
+def _folder(stage: Stage, files: StudyFiles) -> str:
+    return str(folder_of(stage, files.folder))
 
 
 def _check_plan(study: Study, name: str, folder: Path) -> None:
     """Raises InputError if the folder has another study of this name, or another such stage."""
-    stages = json.loads(json.dumps(study.plain()["stages"]))  # as they are in the file
+    stages = json.loads(json.dumps(study.as_dict()["stages"]))  # as they are in the file
     for path in sorted(folder.glob(f"*{PLAN}")):
         started = read_json(
             path, record(rows=list[str], stages=dict), hint="restore it from a copy"
         )
-        if path.name == f"{name}{PLAN}" and started["rows"] != study.plain()["rows"]:
+        if path.name == f"{name}{PLAN}" and started["rows"] != study.as_dict()["rows"]:
             raise InputError(
                 f"{path}: the study began with the rows {', '.join(started['rows'])}, and now "
-                f"has {', '.join(study.plain()['rows'])}: choose another --workdir"
+                f"has {', '.join(study.as_dict()['rows'])}: choose another --workdir"
             )
-        for stage, plain in stages.items():
-            if stage in started["stages"] and started["stages"][stage] != plain:
+        for stage, stage_dict in stages.items():
+            if stage in started["stages"] and started["stages"][stage] != stage_dict:
                 raise InputError(
                     f"{path}: the stage {stage} began with other settings (another --scale?): "
                     "choose another --workdir, or another name for the stage"
                 )
 
 
-def _checked(study: Study, stages: Sequence[Stage], given: Given) -> dict[str, Work]:
+def _checked(study: Study, stages: Sequence[Stage], files: StudyFiles) -> dict[str, Work]:
     """Checks all configs and files, names all that is wrong, and returns the work of each stage."""
     wrong: dict[str, None] = {}  # in order, each once
     for stage in stages:
         try:
             check_choice("program", stage.program, PROGRAMS)
-            check_stage(stage, given)
+            check_stage(stage, files)
             if stage.program == "pretrain":
-                Recipe.from_config(given.config(stage))
+                Recipe.from_config(files.config(stage))
             elif stage.program == "finetune":
-                wrong |= dict.fromkeys(_missing(_task(stage, given)))
+                wrong |= dict.fromkeys(_missing(_task(stage, files)))
             elif stage.program == "ensemble":
-                if len({_task(run, given) for run in stage.start}) != 1:
+                if len({_task(run, files) for run in stage.start}) != 1:
                     raise InputError("its runs are of different tasks: an ensemble is of one task")
                 if stage.settings["by"] == VOTES and isinstance(
-                    _task(stage.start[0], given).family, Regression
+                    _task(stage.start[0], files).family, Regression
                 ):
                     raise InputError("settings: by='votes': numbers have no votes")
             elif stage.program == "submission":
                 for run in stage.start:
-                    finetune_glue.check(_task(run, given))
+                    finetune_glue.check(_task(run, files))
         except InputError as error:
             wrong[f"stage {stage.name}: {error}"] = None
-    wrong = wrong or dict.fromkeys(wrong_figures(study, given))
+    wrong = wrong or dict.fromkeys(wrong_figures(study, files))
     if wrong:
-        raise InputError(f"{given.study}: " + "; ".join(wrong))
-    return {stage.name: work_of(stage, given) for stage in stages}
+        raise InputError(f"{files.study}: " + "; ".join(wrong))
+    return {stage.name: work_of(stage, files) for stage in stages}
 
 
-def _done(stages: Sequence[Stage], given: Given) -> set[str]:
+def _finished_stages(stages: Sequence[Stage], files: StudyFiles) -> set[str]:
     """The finished stages that stay; one without a record, or after a new one, runs again."""
     done: set[str] = set()
     wrong: list[str] = []
     for stage in stages:
         needed = {each.name for each in stage.start} <= done
-        if needed and is_done(stage, given.folder) and is_remembered(stage, given.folder):
+        if needed and is_done(stage, files.folder) and is_remembered(stage, files.folder):
             done.add(stage.name)
-            wrong += [f"stage {stage.name}: {change}" for change in changes(stage, given)]
+            wrong += [f"stage {stage.name}: {change}" for change in changes(stage, files)]
     if wrong:
         raise InputError(
-            f"{given.folder}: what is done no longer fits: {'; '.join(wrong)}: undo the change; or "
+            f"{files.folder}: what is done no longer fits: {'; '.join(wrong)}: undo the change; or "
             "remove the folder of the first of these stages in runs/ (of an evaluation, its file), "
             "and the same command makes it again"
         )
     return done
 
 
-def _task(stage: Stage, given: Given) -> Task:
+def _task(stage: Stage, files: StudyFiles) -> Task:
     if stage.program != "finetune":
         raise InputError(f"{stage.name} is no fine-tuning")
-    return TaskRecipe.from_config(given.config(stage)).task
+    return TaskRecipe.from_config(files.config(stage)).task
 
 
 @functools.cache
@@ -244,12 +244,12 @@ def _missing(task: Task) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _pace(scale: Scale, stages: Sequence[Stage], given: Given, at_once: int) -> Pace | None:
+def _pace(scale: Scale, stages: Sequence[Stage], files: StudyFiles, at_once: int) -> Pace | None:
     """The pace of the scale's chips, or else of those here, in steps of the first pre-training."""
     if scale.rate:
         return Pace(scale.rate, start=0.0)
     first = next((stage for stage in stages if stage.program == "pretrain"), None)
-    return measured_pace(first, given, at_once) if first else None
+    return measured_pace(first, files, at_once) if first else None
 
 
 def _write(found: dict[str, Any], path: Path) -> None:

@@ -71,51 +71,55 @@ def requested(
     """
     if (learn_vocabulary is None) == (vocabulary is None):
         raise InputError("give one of --learn_vocabulary=SIZE and --vocabulary=FILE.")
-    given = None if vocabulary is None else _open_vocabulary(vocabulary, cased)
-    request = _vocabulary_request(learn_vocabulary, given, vocabulary, tokenizer, model_type, cased)
-    request |= _domain_words_request(domain_words, given, vocabulary)
-    request |= _extension_request(extend_vocabulary, given, vocabulary)
-    return given, request | _alpha_request(language_alpha, request, sources)
+    opened = None if vocabulary is None else _open_vocabulary(vocabulary, cased)
+    request = _vocabulary_request(
+        learn_vocabulary, opened, vocabulary, tokenizer, model_type, cased
+    )
+    request |= _domain_words_request(domain_words, opened, vocabulary)
+    request |= _extension_request(extend_vocabulary, opened, vocabulary)
+    return opened, request | _alpha_request(language_alpha, request, sources)
 
 
 def make(
-    plan: Plan, output: Path, given: Tokenizer | None, request: dict[str, Any]
+    plan: Plan, output: Path, tokenizer: Tokenizer | None, request: dict[str, Any]
 ) -> Tokenizer | None:
     """Saves the requested vocabulary in `output`; returns the given one, with its new pieces."""
-    if given is None:
+    if tokenizer is None:
         _learn(plan, output, request)
         return None
-    words, more = (request.get(name, 0) for name in ("domain_words", "extend_vocabulary"))
-    if words or more:
-        given = _with_pieces(plan, output, given, words, more)
-    given.save(output)
-    return given
+    words, added = (request.get(name, 0) for name in ("domain_words", "extend_vocabulary"))
+    if words or added:
+        tokenizer = _with_pieces(plan, output, tokenizer, words, added)
+    tokenizer.save(output)
+    return tokenizer
 
 
 def _open_vocabulary(path: str | os.PathLike, cased: bool | None) -> Tokenizer:
     """The vocabulary of --vocabulary: a file, a folder of ours, or a model of Hugging Face."""
-    kind, _, name = str(path).partition(":")
-    if kind != "hf":
+    prefix, _, name = str(path).partition(":")
+    if prefix != "hf":
         return Tokenizer.open(path, cased)
-    given = read_tokenizer(model_folder(name))
-    if cased not in (None, given.cased):
-        raise InputError(f"--vocabulary={path}: says cased={given.cased}, asked for {cased}.")
-    return given
+    tokenizer = read_tokenizer(model_folder(name))
+    if cased not in (None, tokenizer.cased):
+        raise InputError(f"--vocabulary={path}: says cased={tokenizer.cased}, asked for {cased}.")
+    return tokenizer
 
 
 def _vocabulary_request(
     learn: int | None,
-    given: Tokenizer | None,
+    tokenizer: Tokenizer | None,
     path: str | os.PathLike | None,
     kind: str | None,
     model_type: str,
     cased: bool | None,
 ) -> dict[str, Any]:
     """The requested vocabulary, in the form of plan.json."""
-    if given:
-        if kind not in (None, given.kind):
-            raise InputError(f"--vocabulary={path}: is a {given.kind} one, not --tokenizer={kind}.")
-        return {"kind": given.kind, "cased": given.cased, "identity": given.identity}
+    if tokenizer:
+        if kind not in (None, tokenizer.kind):
+            raise InputError(
+                f"--vocabulary={path}: is a {tokenizer.kind} one, not --tokenizer={kind}."
+            )
+        return {"kind": tokenizer.kind, "cased": tokenizer.cased, "identity": tokenizer.identity}
     assert learn is not None
     if learn <= len(SPECIAL_TOKENS):
         raise InputError(f"--learn_vocabulary={learn}: too few pieces; the paper has 30000.")
@@ -149,24 +153,24 @@ def _alpha_request(alpha: float, request: dict[str, Any], specs: Sequence[str]) 
 
 
 def _domain_words_request(
-    number: int, given: Tokenizer | None, path: str | os.PathLike | None
+    number: int, tokenizer: Tokenizer | None, path: str | os.PathLike | None
 ) -> dict[str, int]:
     """The fields of plan.json for --domain_words; {} without domain words."""
     if not number:
         return {}
     if number < 0:
         raise InputError(f"--domain_words={number}: a number of words, from 0.")
-    if given is None:
+    if tokenizer is None:
         raise InputError(
             f"--domain_words={number}: they go into the [unusedN] pieces of a given vocabulary: "
             "give --vocabulary=vocab.txt."
         )
-    if given.kind != WORDPIECE:
+    if tokenizer.kind != WORDPIECE:
         raise InputError(
-            f"--domain_words={number}: --vocabulary={path} is a {given.kind} one, and only a "
+            f"--domain_words={number}: --vocabulary={path} is a {tokenizer.kind} one, and only a "
             f"{WORDPIECE} one has [unusedN] pieces."
         )
-    if number > (places := len(unused_ids(given))):
+    if number > (places := len(unused_ids(tokenizer))):
         raise InputError(
             f"--domain_words={number}: --vocabulary={path} has only {places} [unusedN] pieces to "
             "put them in: request at most that number."
@@ -175,7 +179,7 @@ def _domain_words_request(
 
 
 def _extension_request(
-    number: int, given: Tokenizer | None, path: str | os.PathLike | None
+    number: int, tokenizer: Tokenizer | None, path: str | os.PathLike | None
 ) -> dict[str, int]:
     """The fields of plan.json for --extend_vocabulary; {} without it."""
     if not number:
@@ -183,12 +187,12 @@ def _extension_request(
     check_numbers("--extend_vocabulary", number)
     if number < 0:
         raise InputError(f"--extend_vocabulary={number}: a number of pieces, from 0.")
-    if given is None:
+    if tokenizer is None:
         raise InputError(
             f"--extend_vocabulary={number}: the new pieces come after those of a given "
             "vocabulary: give --vocabulary=hf:FOLDER, or a file."
         )
-    check_extensible(given, f"--vocabulary={path}")
+    check_extensible(tokenizer, f"--vocabulary={path}")
     return {"extend_vocabulary": number}
 
 
@@ -240,21 +244,23 @@ def _learn(plan: Plan, output: Path, request: dict[str, Any]) -> None:
     tokenizer.save(output)
 
 
-def _with_pieces(plan: Plan, output: Path, given: Tokenizer, words: int, more: int) -> Tokenizer:
-    """Gives a tokenizer `words` in [unusedN] places and `more` pieces; writes what that saves."""
-    texts = vocabulary_sample(plan, _SAMPLE_BYTES[given.kind])
-    counts = count_words(texts, given)
-    changed = with_words(given, choose_words(counts, given, words))
-    changed = extended(changed, texts, counts, more)
-    old = set(given.tokens)
+def _with_pieces(
+    plan: Plan, output: Path, tokenizer: Tokenizer, words: int, added: int
+) -> Tokenizer:
+    """Gives a tokenizer `words` in [unusedN] places and `added` pieces; writes what that saves."""
+    texts = vocabulary_sample(plan, _SAMPLE_BYTES[tokenizer.kind])
+    counts = count_words(texts, tokenizer)
+    changed = with_words(tokenizer, choose_words(counts, tokenizer, words))
+    changed = extended(changed, texts, counts, added)
+    old = set(tokenizer.tokens)
     pieces = [
         readable
         for piece, readable in zip(changed.tokens, changed.readable, strict=True)
         if piece not in old
     ]
-    if len(pieces) < words + more:
-        print(f"The text has only {len(pieces)} pieces to add, not {words + more}.")
-    before, after = count_pieces(counts, given), count_pieces(counts, changed)
+    if len(pieces) < words + added:
+        print(f"The text has only {len(pieces)} pieces to add, not {words + added}.")
+    before, after = count_pieces(counts, tokenizer), count_pieces(counts, changed)
     saved = {
         "pieces": pieces,
         "sample_pieces_before": before,
@@ -265,12 +271,12 @@ def _with_pieces(plan: Plan, output: Path, given: Tokenizer, words: int, more: i
     return changed
 
 
-def remember_usual(output: Path, given: Tokenizer | None) -> None:
+def remember_usual(output: Path, opened: Tokenizer | None) -> None:
     """Writes with the vocabulary how it splits this text; warns if that is unlike its own text."""
     tokenizer, store = Tokenizer.open(output), TokenStore.open(output)
     pieces = set(tokenizer.special_ids) - {tokenizer.roles.get("unk")}
     found = tokenizer.shares(word_frequencies(store, pieces))
-    if given and given.usual and (difference := given.usual.difference(found)):
+    if opened and opened.usual and (difference := opened.usual.difference(found)):
         print(f"warning: {difference}: learn a vocabulary of this text", flush=True)
     tokenizer.usual = found
     tokenizer.save_description(output)

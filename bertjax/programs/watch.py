@@ -93,7 +93,6 @@ class _Watched:
             self._show(texts)
 
     def _show(self, texts: Sequence[str]) -> None:
-        """Opens the model, and shows what it does with the texts."""
         if len(self._folders) > 1:
             raise InputError("--text: there are several folders: name one run")
         pretrained = open_model(str(self._folders[0]))
@@ -143,10 +142,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         else:
             self._answer(HTTPStatus.OK, "text/html", self._watched.text)
 
-    def _answer(self, status: HTTPStatus, kind: str, text: str) -> None:
+    def _answer(self, status: HTTPStatus, content_type: str, text: str) -> None:
         data = text.encode()
         self.send_response(status)
-        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Type", f"{content_type}; charset=utf-8")
         self.send_header("Content-Length", str(len(data)))
         self.send_header("Cache-Control", "no-store")
         self.end_headers()

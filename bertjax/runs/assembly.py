@@ -34,16 +34,18 @@ def make_phases(
     tokenizer: Tokenizer,
     train: TokenStore,
     held_out: TokenStore,
-    own: Mapping[tuple[str, ...], TokenStore] | None = None,
-    given: Mapping[str, Pretrained] = MappingProxyType({}),
+    phase_stores: Mapping[tuple[str, ...], TokenStore] | None = None,
+    pretrained: Mapping[str, Pretrained] = MappingProxyType({}),
 ) -> list[Phase]:
     """The run's phases over a corpus; phases without steps are left out.
 
-    `own` is the text of phases that have a corpus of their own, by `PhaseSpec.corpus`. `given` are
-    the weights that the run starts from, by part of the model; so in all functions here.
+    `phase_stores` is the text of phases that have a corpus of their own, by `PhaseSpec.corpus`.
+    `pretrained` are the weights that the run starts from, by part of the model; so in all
+    functions here.
     """
-    phases, model_of = [], functools.cache(partial(phase_model, recipe, spec, given=given))
-    stores = {(): train, **(own or {})}
+    phases: list[Phase] = []
+    model_of = functools.cache(partial(phase_model, recipe, spec, pretrained=pretrained))
+    stores = {(): train, **(phase_stores or {})}
     for name, phase, steps in recipe.steps():
         settings = recipe.example_spec(phase, name, phase.batch_size)
         examples = Examples(stores[phase.corpus], tokenizer, settings)
@@ -58,7 +60,7 @@ def make_phases(
                 name=name,
                 first_step=steps.start,
                 last_step=steps.stop,
-                parts=partial(_one_part, examples),
+                microbatches=partial(_one_microbatch, examples),
                 held_out=held_out_examples(recipe, phase, tokenizer, held_out),
                 rows=phase.batch_size,
                 accumulate=phase.accumulate,
@@ -77,8 +79,8 @@ def _context(examples: Examples) -> float:
     return mean_context(examples.batch(0, slice(0, rows))["segment_ids"])
 
 
-def _one_part(examples: Examples, number: int) -> list[Callable[[slice], HostBatch]]:
-    """Batch `number` as a list of one part, which makes the rows that are asked for."""
+def _one_microbatch(examples: Examples, number: int) -> list[Callable[[slice], HostBatch]]:
+    """Batch `number` as one microbatch, which makes the rows that are asked for."""
     return [partial(examples.batch, number)]
 
 
@@ -87,23 +89,23 @@ def phase_model(
     spec: EncoderSpec,
     objective: PretrainingObjective,
     phase_spec: EncoderSpec,
-    given: Mapping[str, Pretrained] = MappingProxyType({}),
+    pretrained: Mapping[str, Pretrained] = MappingProxyType({}),
 ) -> Model | None:
     """The model of a phase that computes as `phase_spec` says; None if it is the run's."""
     if (objective, phase_spec) == (recipe.objective, spec):
         return None
-    return run_model(recipe, objective, phase_spec, given)
+    return run_model(recipe, objective, phase_spec, pretrained)
 
 
 def run_model(
     recipe: Recipe,
     objective: PretrainingObjective,
     spec: EncoderSpec,
-    given: Mapping[str, Pretrained],
+    pretrained: Mapping[str, Pretrained],
 ) -> Model:
     """The model that an objective of a run trains, all of it or what the config says."""
     model = objective.model(spec)
-    return with_subset(model, recipe.adapter, recipe.frozen, learned_branches(given))
+    return with_subset(model, recipe.adapter, recipe.frozen, learned_branches(pretrained))
 
 
 def held_out_examples(
@@ -123,10 +125,10 @@ def make_experiment(
     recipe: Recipe,
     spec: EncoderSpec,
     devices: Sequence[jax.Device] | None = None,
-    given: Mapping[str, Pretrained] = MappingProxyType({}),
+    pretrained: Mapping[str, Pretrained] = MappingProxyType({}),
 ) -> Experiment:
     """Puts a recipe's pieces together, for some devices or for all of the job."""
-    model = run_model(recipe, recipe.objective, spec, given)
+    model = run_model(recipe, recipe.objective, spec, pretrained)
     return Experiment(
         model=model,
         objective=recipe.objective,

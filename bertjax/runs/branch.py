@@ -44,7 +44,7 @@ def branch_config(recipe: Recipe, workdir: str) -> dict[str, Any]:
     config = read_config(run)
     if is_of_tasks(config):
         raise InputError(f"config.decay_from={run}: a run of fine-tuning: name one of pre-training")
-    theirs = Recipe.from_config(config)
+    run_recipe = Recipe.from_config(config)
     config_dict = _with_sizes_of(config, recipe.config_dict)
     free = (*free_keys(Recipe), "decay_from", "decay_steps")
     if difference := config_difference(config, config_dict, free, Recipe.from_config):
@@ -52,18 +52,20 @@ def branch_config(recipe: Recipe, workdir: str) -> dict[str, Any]:
             f"config.decay_from={run}: that run has another config: {difference}: give the config "
             "it began with, and change only config.decay_from and config.optimizer.decay_steps"
         )
-    step = _checked_step(theirs, run, step)
+    step = _checked_step(run_recipe, run, step)
     total_steps = step + recipe.optimizer.decay_steps
     steps = dict(decay_from=f"{run}@{step}", total_steps=total_steps)
-    for key, length in zip(phase_keys(config), _lengths(theirs, step, total_steps), strict=True):
+    for key, length in zip(
+        phase_keys(config), _lengths(run_recipe, step, total_steps), strict=True
+    ):
         steps[key] = {"share": length / total_steps}
     return _with_steps_of(steps, config_dict)
 
 
 def _with_sizes_of(other: Mapping[str, Any], config_dict: Mapping[str, Any]) -> dict[str, Any]:
     """A config with the model of another, if both began with weights, whose sizes it has."""
-    given = config_dict.get("init_from")
-    same = given and given == other.get("init_from")
+    init_from = config_dict.get("init_from")
+    same = init_from and init_from == other.get("init_from")
     return {**config_dict, "model": other["model"]} if same else {**config_dict}
 
 
@@ -77,7 +79,7 @@ def _with_steps_of(other: Mapping[str, Any], config_dict: Mapping[str, Any]) -> 
     return {**config_dict, **shares, **{key: other[key] for key in ("decay_from", "total_steps")}}
 
 
-def _checked_step(theirs: Recipe, run: str, step: int | None) -> int:
+def _checked_step(run_recipe: Recipe, run: str, step: int | None) -> int:
     """The step of the checkpoint, the newest by default, if the run's rate is constant there."""
     steps = saved_steps(checkpoints_folder(run))
     if not steps:
@@ -88,7 +90,10 @@ def _checked_step(theirs: Recipe, run: str, step: int | None) -> int:
             f"config.decay_from={run}@{step}: no such checkpoint; there are {steps}: name one of "
             "them, and keep more with config.keep_checkpoint_every"
         )
-    first, last = theirs.optimizer.warmup_steps, theirs.total_steps - theirs.optimizer.decay_steps
+    first, last = (
+        run_recipe.optimizer.warmup_steps,
+        run_recipe.total_steps - run_recipe.optimizer.decay_steps,
+    )
     if not first <= step <= last:
         raise InputError(
             f"config.decay_from={run}@{step}: the rate of that run is constant from step {first} "
@@ -97,9 +102,9 @@ def _checked_step(theirs: Recipe, run: str, step: int | None) -> int:
     return step
 
 
-def _lengths(theirs: Recipe, step: int, total_steps: int) -> list[int]:
+def _lengths(run_recipe: Recipe, step: int, total_steps: int) -> list[int]:
     """The steps of each phase of a run that leaves another at `step`, and stays in that phase."""
-    ranges = theirs.ranges()
+    ranges = run_recipe.ranges()
     within = [number for number, steps in enumerate(ranges) if step < steps.stop]
     last = within[0] if within else max(n for n, steps in enumerate(ranges) if steps)
     lengths = [len(steps) for steps in ranges[:last]]

@@ -27,8 +27,8 @@ def compile_phases(trainer: Trainer, plan: RunPlan, state: TrainState) -> None:
         if step >= phase.last_step:
             continue
         say(f"{phase.name}: {BEGINS}")
-        more, key = phase.accumulate * 2, phase.name.replace(" ", "_")
-        hints = [f"set --config.{key}.accumulate={more} (then {2 * more}, and so on)", REMAT]
+        twice, key = phase.accumulate * 2, phase.name.replace(" ", "_")
+        hints = [f"set --config.{key}.accumulate={twice} (then {2 * twice}, and so on)", REMAT]
         if mesh.size > 1:
             hints += ["set --config.layout=zero1, or fsdp"]
         with watched() as said, less_memory(*hints):

@@ -44,8 +44,8 @@ def health_of(recipe: Recipe, baselines: Baselines) -> HealthRules:
     """The rules for a run."""
     stages = tuple(PhaseSteps(steps.stop, phase.batch_tokens) for _, phase, steps in recipe.steps())
     languages = {name: each for name, each in baselines.items() if name and each is not None}
-    whole = baselines.get(_WHOLE)
-    return HealthRules(recipe.objective, stages, recipe.optimizer.warmup_steps, whole, languages)
+    overall = baselines.get(_WHOLE)
+    return HealthRules(recipe.objective, stages, recipe.optimizer.warmup_steps, overall, languages)
 
 
 def write_health(run: Path, health: HealthRules, diverged: str = "") -> None:

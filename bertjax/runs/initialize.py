@@ -31,15 +31,15 @@ from bertjax.training.sharding.placement import Placement
 from bertjax.training.subset import stays, trains_part
 
 
-def with_weights(recipe: Recipe, given: Mapping[str, Pretrained]) -> dict[str, Any]:
+def with_weights(recipe: Recipe, pretrained: Mapping[str, Pretrained]) -> dict[str, Any]:
     """The config of a recipe, with what pretrained weights decide of it.
 
     The main part decides the sizes in config.model, and others settings of the objective.
     """
     config_dict, settings = dict(recipe.config_dict), dict[str, Any]()
-    if main := given.get(recipe.objective.exported):
+    if main := pretrained.get(recipe.objective.exported):
         config_dict["model"] = with_sizes_of(main, config_dict["model"])
-    for part, each in given.items():
+    for part, each in pretrained.items():
         with about_config(f"init_from.{part}"):
             settings |= recipe.objective.settings_of(part, each.spec)
     if settings:
@@ -55,19 +55,20 @@ def _section(objective: str | Mapping[str, Any]) -> dict[str, Any]:
     return {"name": objective} if isinstance(objective, str) else dict(objective)
 
 
-def with_sizes_of(given: Pretrained, model: Mapping[str, Any]) -> dict[str, Any]:
+def with_sizes_of(pretrained: Pretrained, model: Mapping[str, Any]) -> dict[str, Any]:
     """A config's model section, with the sizes of the pretrained weights instead of its own."""
-    if model["encoder"] != given.spec.encoder:
+    if model["encoder"] != pretrained.spec.encoder:
         raise InputError(
-            f"{given.origin}: the weights of a {given.spec.encoder}, and config.model.encoder="
-            f"{model['encoder']!r}: take a config for {given.spec.encoder}, or other weights"
+            f"{pretrained.origin}: the weights of a {pretrained.spec.encoder}, and "
+            f"config.model.encoder={model['encoder']!r}: take a config for "
+            f"{pretrained.spec.encoder}, or other weights"
         )
     kept = {key: value for key, value in model.items() if key != "size"}
-    return kept | determined(given.spec)
+    return kept | determined(pretrained.spec)
 
 
 def in_vocabulary(
-    given: Pretrained, tokenizer: Tokenizer, *, exchange: bool, frozen: bool
+    pretrained: Pretrained, tokenizer: Tokenizer, *, exchange: bool, frozen: bool
 ) -> Pretrained:
     """The pretrained weights with the vocabulary of a corpus.
 
@@ -78,38 +79,38 @@ def in_vocabulary(
       exchange: whether the corpus may have any other vocabulary.
       frozen: whether the weights are not trained; then they keep their vocabulary.
     """
-    own = given.tokenizer
-    is_extension = extends(tokenizer, own)
-    if is_extension and tokenizer.tokens == own.tokens:
-        return given
+    own_tokenizer = pretrained.tokenizer
+    is_extension = extends(tokenizer, own_tokenizer)
+    if is_extension and tokenizer.tokens == own_tokenizer.tokens:
+        return pretrained
     if frozen:
         raise InputError(
-            f"{given.origin}: weights that are not trained keep their vocabulary, and the corpus "
-            "has another one: prepare it with --vocabulary set to that of the weights"
+            f"{pretrained.origin}: weights that are not trained keep their vocabulary, and the "
+            "corpus has another one: prepare it with --vocabulary set to that of the weights"
         )
     if not (is_extension or exchange):
         raise InputError(
-            f"{given.origin} and the corpus have different vocabularies: prepare the corpus with "
-            "--vocabulary set to that of the weights (--extend_vocabulary=N adds pieces to it), or "
-            "give the weights the corpus's vocabulary by config.exchange_vocabulary=True"
+            f"{pretrained.origin} and the corpus have different vocabularies: prepare the corpus "
+            "with --vocabulary set to that of the weights (--extend_vocabulary=N adds pieces to "
+            "it), or give the weights the corpus's vocabulary by config.exchange_vocabulary=True"
         )
-    return with_vocabulary(given, tokenizer)
+    return with_vocabulary(pretrained, tokenizer)
 
 
-def predicting(given: Pretrained, tokenizer: Tokenizer, spec: EncoderSpec) -> Pretrained:
+def predicting(pretrained: Pretrained, tokenizer: Tokenizer, spec: EncoderSpec) -> Pretrained:
     """Pretrained weights that read characters, to train on text of a vocabulary.
 
     The model reads all words. What predicts them begins anew, unless it has learned the vocabulary.
     """
-    assert isinstance(given.tokenizer, Characters)
-    if given.tokenizer.predicted == tokenizer.identity:
-        return given
-    encoder = given.spec.encoder
+    assert isinstance(pretrained.tokenizer, Characters)
+    if pretrained.tokenizer.predicted == tokenizer.identity:
+        return pretrained
+    encoder = pretrained.spec.encoder
     return dataclasses.replace(
-        given,
+        pretrained,
         head_type=head_types.ENCODER,
-        spec=dataclasses.replace(given.spec, vocab_size=spec.vocab_size),
-        params={encoder: given.params[encoder]},
+        spec=dataclasses.replace(pretrained.spec, vocab_size=spec.vocab_size),
+        params={encoder: pretrained.params[encoder]},
     )
 
 
@@ -132,7 +133,7 @@ def open_sources(
     parts = recipe.objective.model(recipe.spec(vocab_size=1)).parts
     subset = recipe.adapter, recipe.frozen
     names = ", ".join(filter(None, parts)) or "one without a name: give its weights as a text"
-    given = {}
+    pretrained = {}
     for part, source in recipe.sources.items():
         if part not in parts:
             raise InputError(f"config.init_from.{part}: the model has no such part, but {names}")
@@ -143,28 +144,30 @@ def open_sources(
                     f"anew: give the weights of {owner}, too"
                 )
         if not started or parts[part].frozen or trains_part(*subset):
-            given[part] = open_model(source)
+            pretrained[part] = open_model(source)
             if not ENCODERS[recipe.model["encoder"]].reads_characters:
-                given[part].check_reads_pieces()
-        if part in given and part == recipe.objective.exported:
-            given[part] = as_family(given[part], recipe.model["encoder"])
-        if part in given and tokenizer and given[part].family.reads_characters:
-            given[part] = predicting(given[part], tokenizer, recipe.spec_for(tokenizer))
-        elif part in given and tokenizer:
-            table, *_ = tables_of_pieces(given[part].spec)
-            given[part] = in_vocabulary(
-                given[part],
+                pretrained[part].check_reads_pieces()
+        if part in pretrained and part == recipe.objective.exported:
+            pretrained[part] = as_family(pretrained[part], recipe.model["encoder"])
+        if part in pretrained and tokenizer and pretrained[part].family.reads_characters:
+            pretrained[part] = predicting(pretrained[part], tokenizer, recipe.spec_for(tokenizer))
+        elif part in pretrained and tokenizer:
+            table, *_ = tables_of_pieces(pretrained[part].spec)
+            pretrained[part] = in_vocabulary(
+                pretrained[part],
                 tokenizer,
                 exchange=recipe.exchange_vocabulary,
                 frozen=bool(parts[part].frozen) or stays(table, *subset),
             )
-    return given
+    return pretrained
 
 
-def learned_branches(given: Mapping[str, Pretrained]) -> dict[str, list[str]]:
+def learned_branches(pretrained: Mapping[str, Pretrained]) -> dict[str, list[str]]:
     """The branches of pretrained weights, by part of the model, without the output layers."""
-    anew = BILSTM, *OUTPUT_LAYERS
-    return {part: [b for b in each.params if b not in anew] for part, each in given.items()}
+    new_branches = BILSTM, *OUTPUT_LAYERS
+    return {
+        part: [b for b in each.params if b not in new_branches] for part, each in pretrained.items()
+    }
 
 
 def low_rank(
@@ -176,17 +179,17 @@ def low_rank(
     """
     if not (adapters := model.parts[part].adapters):
         return None
-    whole = merged(model.params_of(params, part), model.factors_of(params, part))
-    config_dict = flatten_dict(to_canonical(whole, model.parts[part].module.spec))
+    merged_params = merged(model.params_of(params, part), model.factors_of(params, part))
+    config_dict = flatten_dict(to_canonical(merged_params, model.parts[part].module.spec))
     factors = {path: leaf for path, leaf in config_dict.items() if path[-1] in FACTORS}
-    (given,) = learned_branches({part: source}).values()
-    anew = tuple(dict.fromkeys(path[0] for path in config_dict if path[0] not in given))
+    (branches,) = learned_branches({part: source}).values()
+    new_branches = tuple(dict.fromkeys(path[0] for path in config_dict if path[0] not in branches))
     _, rank, scale = adapters[0]
-    return LowRank(base.origin, base.identity, rank, scale, unflatten_dict(factors), anew)
+    return LowRank(base.origin, base.identity, rank, scale, unflatten_dict(factors), new_branches)
 
 
 def frozen_params(
-    model: Model, placement: Placement, given: Mapping[str, Pretrained], seed: int
+    model: Model, placement: Placement, pretrained: Mapping[str, Pretrained], seed: int
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """The parameters that are not trained, on the devices, and their identities by part.
 
@@ -196,9 +199,9 @@ def frozen_params(
     init = partial(model.init, frozen=True)
     shardings = placement.shardings(jax.eval_shape(init, jax.random.key(0)))
     parts = {"": shardings} if "" in model.parts and shardings else shardings
-    for part in parts.keys() & given.keys():
-        if lacking := [name for name in parts[part] if name not in given[part].params]:
-            absent = f"{given[part].origin} has no {' and no '.join(lacking)}"
+    for part in parts.keys() & pretrained.keys():
+        if lacking := [name for name in parts[part] if name not in pretrained[part].params]:
+            absent = f"{pretrained[part].origin} has no {' and no '.join(lacking)}"
             if model.parts[part].frozen is True:
                 raise InputError(
                     f"config.init_from.{part}: {absent}, which a {part} must have learned: take "
@@ -213,14 +216,14 @@ def frozen_params(
     for part in parts:
         name = f"frozen {part}".rstrip()
         identities[name] = f"seed {seed}"
-        if part in given:
-            identities[name] = given[part].identity
-            params = load_into(params, given[part], model, part)
+        if part in pretrained:
+            identities[name] = pretrained[part].identity
+            params = load_into(params, pretrained[part], model, part)
     return params, identities
 
 
 def load_into(
-    params: dict[str, Any], given: Pretrained, model: Model, part: str = ""
+    params: dict[str, Any], pretrained: Pretrained, model: Model, part: str = ""
 ) -> dict[str, Any]:
     """Replaces branches of parameters on the devices by those of pretrained weights for a part.
 
@@ -228,7 +231,7 @@ def load_into(
       params: the parameters of all parts of the model; they have the shardings of the result.
         Those of a part to which this one adds its own must be loaded already.
     """
-    stored = flatten_dict(from_canonical(dict(given.params), model.parts[part].module.spec))
+    stored = flatten_dict(from_canonical(dict(pretrained.params), model.parts[part].module.spec))
     branches = {path[0] for path in stored}
 
     def put(path: tuple[str, ...], old: jax.Array) -> jax.Array:
@@ -237,7 +240,8 @@ def load_into(
         new = stored[path]
         if old.shape != new.shape:
             raise InputError(
-                f"{given.origin}: an array of shape {new.shape} where the model has {old.shape}"
+                f"{pretrained.origin}: an array of shape {new.shape} where the model has "
+                f"{old.shape}"
             )
         return jax.make_array_from_callback(old.shape, old.sharding, lambda index: new[index])
 

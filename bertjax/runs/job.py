@@ -57,7 +57,7 @@ from bertjax.training.trackers import check_tracker
 class Job:
     """A run that can begin or go on.
 
-    `given` are the weights that it starts from, by part of the model; {} if it goes on.
+    `pretrained` are the weights that it starts from, by part of the model; {} if it goes on.
     """
 
     recipe: Recipe
@@ -67,7 +67,7 @@ class Job:
     text: TokenStore
     plan: RunPlan
     trainer: Trainer
-    given: Mapping[str, Pretrained]
+    pretrained: Mapping[str, Pretrained]
 
     @classmethod
     def of(cls, config: Config, workdir: str, *, verify: bool = False) -> "Job":
@@ -76,7 +76,7 @@ class Job:
         `verify`: whether to compare every checksum of the corpus.
         """
         check_given("--workdir", workdir, "say where the run shall lie")
-        recipe, tokenizer, given = _recipe_and_weights(config, workdir)
+        recipe, tokenizer, pretrained = _recipe_and_weights(config, workdir)
         check_tracker(recipe.tracker)
         folder = checked_path(workdir, write=True)
         check_same_config(folder, recipe.config_dict, free_keys(Recipe), Recipe.from_config)
@@ -105,19 +105,19 @@ class Job:
             tokens = train.token_count / (len(train.document_starts) - 1)
             name = for_documents(spec.attention, tokens, spec.attention_probs_dropout_prob)
             spec = dataclasses.replace(spec, attention=name)
-        experiment = make_experiment(recipe, spec, given=given)
+        experiment = make_experiment(recipe, spec, pretrained=pretrained)
         model, placement = experiment.model, experiment.placement
-        frozen, identities = frozen_params(model, placement, given, recipe.seed)
+        frozen, identities = frozen_params(model, placement, pretrained, recipe.seed)
         trainer = Trainer(dataclasses.replace(experiment, frozen=frozen))
         plan = RunPlan(
-            phases=make_phases(recipe, spec, tokenizer, train, held_out, own, given),
+            phases=make_phases(recipe, spec, tokenizer, train, held_out, own, pretrained),
             schedule=recipe.schedule(),
             seed=recipe.seed,
             intervals=recipe.intervals,
             metadata={"data": data | identities, "config": recipe.config_dict},
         )
         trainer.check(plan.phases)
-        return cls(recipe, folder, tokenizer, spec, train, plan, trainer, given)
+        return cls(recipe, folder, tokenizer, spec, train, plan, trainer, pretrained)
 
     def within_budget(self) -> "Job":
         """The job with the steps that `config.budget` allows, if it has one and is not started."""
@@ -140,9 +140,9 @@ class Job:
     @property
     def facts(self) -> dict[str, Any]:
         """What must be the same on all hosts."""
-        given = {part: each.identity for part, each in self.given.items()}
+        identities = {part: each.identity for part, each in self.pretrained.items()}
         data = self.plan.metadata["data"]
-        content = {"vocabulary": self.tokenizer.identity, "weights to start from": given}
+        content = {"vocabulary": self.tokenizer.identity, "weights to start from": identities}
         content |= {f"corpus ({split})": found for split, found in data.items()}
         return facts_of(self.recipe.config_dict, self.folder, content)
 
@@ -179,7 +179,6 @@ class Job:
         return int(state.step)
 
     def _write(self, health: HealthRules | None, state: TrainState) -> None:
-        """Writes what a run has besides checkpoints and metrics."""
         self.tokenizer.save(self.folder)
         if health:
             write_health(self.folder, health)
@@ -195,12 +194,12 @@ class Job:
         state = trainer.experiment.initial_state(recipe.seed)
         model = trainer.experiment.model
         for part in model.parts:  # in this order, because some add to those before them
-            if part in self.given and model.parts[part].frozen is not True:
-                load = partial(load_into, given=self.given[part], model=model, part=part)
+            if part in self.pretrained and model.parts[part].frozen is not True:
+                load = partial(load_into, pretrained=self.pretrained[part], model=model, part=part)
                 state = state.started(load)
         return state, {}
 
-    def _own(self, part: str, params: Params, frozen: Params) -> Params:
+    def _trained_params(self, part: str, params: Params, frozen: Params) -> Params:
         return self.trainer.experiment.model.params_of(merged(params, frozen), part)
 
     def announcement(self) -> str:
@@ -209,13 +208,17 @@ class Job:
         params, devices = experiment.state.params, experiment.placement.mesh.devices
         parameters = sum(leaf.size for leaf in jax.tree.leaves(params))
         device, lines = devices.flat[0], []
-        for part, given in self.given.items():
-            here = experiment.model.parts[part]
-            lines += [given.summary()]
-            if here.frozen is not True:
-                own = jax.eval_shape(partial(self._own, part), params, experiment.abstract_frozen)
-                lines += [f"  not trained on: {name}" for name in given.params if name not in own]
-                lines += [f"  random: {name}" for name in own if name not in given.params]
+        for part, pretrained in self.pretrained.items():
+            model_part = experiment.model.parts[part]
+            lines += [pretrained.summary()]
+            if model_part.frozen is not True:
+                shapes = jax.eval_shape(
+                    partial(self._trained_params, part), params, experiment.abstract_frozen
+                )
+                lines += [
+                    f"  not trained on: {name}" for name in pretrained.params if name not in shapes
+                ]
+                lines += [f"  random: {name}" for name in shapes if name not in pretrained.params]
         lengths = [phase.length for _, phase, _ in recipe.steps()]
         lines += [
             f"{parameters:,} parameters ({spec.num_hidden_layers} layers of {spec.hidden_size}), "
@@ -245,15 +248,17 @@ def _recipe_and_weights(
     tokenizer = open_tokenizer(recipe.corpus[0])
     # Once started, a run has the sizes in its config and the weights in its checkpoints.
     started = None if recipe.decay_from or not recipe.sources else _started(workdir, recipe)
-    given = open_sources(recipe, tokenizer, open_model, started=bool(recipe.decay_from or started))
-    config_dict = with_weights(recipe, given)
+    pretrained = open_sources(
+        recipe, tokenizer, open_model, started=bool(recipe.decay_from or started)
+    )
+    config_dict = with_weights(recipe, pretrained)
     if recipe.decay_from:
         config_dict = branch_config(dataclasses.replace(recipe, config_dict=config_dict), workdir)
     elif started:
         config_dict["model"] = started["model"]
     if config_dict != recipe.config_dict:
         recipe = Recipe.from_config(config_dict)
-    return recipe, tokenizer, given
+    return recipe, tokenizer, pretrained
 
 
 def _started_within(folder: str | Path, recipe: Recipe) -> int | None:

@@ -72,9 +72,11 @@ def check_same(facts: Mapping[str, Any]) -> None:
         )
 
 
-def facts_of(plain: Mapping[str, Any], folder: Path, content: Mapping[str, Any]) -> dict[str, Any]:
+def facts_of(
+    config_dict: Mapping[str, Any], folder: Path, content: Mapping[str, Any]
+) -> dict[str, Any]:
     """What must be the same on all hosts: a run's config and folder, and what it reads."""
-    config = {f"config.{key}": value for key, value in flat(plain).items()}
+    config = {f"config.{key}": value for key, value in flat(config_dict).items()}
     return config | {"--workdir": str(folder)} | dict(content)
 
 
@@ -119,13 +121,13 @@ def _differences(facts: Sequence[Mapping[str, Any]]) -> list[str]:
     for name in sorted(set().union(*facts)):
         values = [json.dumps(host[name]) if name in host else "missing" for host in facts]
         usual = Counter(values).most_common(1)[0][0]
-        others = [value for value in dict.fromkeys(values) if value != usual]
-        others = [
+        other_values = [value for value in dict.fromkeys(values) if value != usual]
+        other_values = [
             f"{value} on {host_names([i for i, found in enumerate(values) if found == value])}"
-            for value in others
+            for value in other_values
         ]
-        if others:
-            lines.append(f"{name} is {', '.join(others)}, {usual} on the others")
+        if other_values:
+            lines.append(f"{name} is {', '.join(other_values)}, {usual} on the others")
     return lines
 
 

@@ -31,7 +31,7 @@ class LoadedRun:
     """A run of pre-training with the parameters of a checkpoint, or their average if it keeps one.
 
     The model computes as in the phase of that checkpoint. `data` is the identity of what it was
-    trained on. `given` are the weights of which it has trained a part only.
+    trained on. `pretrained` are the weights of which it has trained a part only.
     """
 
     name: str
@@ -42,7 +42,7 @@ class LoadedRun:
     params: Params
     step: int
     data: Mapping[str, str]
-    given: Mapping[str, Pretrained] = dataclasses.field(default_factory=dict)
+    pretrained: Mapping[str, Pretrained] = dataclasses.field(default_factory=dict)
 
     @property
     def objective(self) -> PretrainingObjective:
@@ -70,7 +70,7 @@ class LoadedRun:
             )
         module, params = self.part(part)
         name = part or objective.exported
-        source = self.given.get(name)
+        source = self.pretrained.get(name)
         characters = family_of(module.spec).reads_characters
         return Pretrained(
             origin=self.name,
@@ -102,8 +102,10 @@ class PretrainedRun:
         devices = jax.devices()[: math.gcd(jax.device_count(), recipe.eval_batch_size)]
         placement = data_parallel(devices)
         partly = trains_part(recipe.adapter, recipe.frozen)
-        given = open_sources(recipe, tokenizer, self.open_model, started=True) if partly else {}
-        model = run_model(recipe, recipe.objective, spec, given)
+        pretrained = (
+            open_sources(recipe, tokenizer, self.open_model, started=True) if partly else {}
+        )
+        model = run_model(recipe, recipe.objective, spec, pretrained)
         params = sharded(jax.eval_shape(model.init, jax.random.key(0)), placement)
         part = {"average": Average(params, recipe.ema)} if recipe.ema else {"params": params}
         restored = None
@@ -121,18 +123,18 @@ class PretrainedRun:
         parts, metadata = restored
         params = parts["average"].weights if recipe.ema else parts["params"]
         if partly:
-            frozen, identities = frozen_params(model, placement, given, recipe.seed)
+            frozen, identities = frozen_params(model, placement, pretrained, recipe.seed)
             check_weights(identities, metadata["data"], self.name, recipe)
             params = merged(params, frozen)
         phase = recipe.phase_at(metadata["step"])
-        model = run_model(recipe, phase.objective, recipe.spec_in(phase, spec), given)
+        model = run_model(recipe, phase.objective, recipe.spec_in(phase, spec), pretrained)
         return LoadedRun(
             *(self.name, recipe, tokenizer, model, placement, params),
-            *(metadata["step"], metadata["data"], given),
+            *(metadata["step"], metadata["data"], pretrained),
         )
 
     def weights(self, head_type: str = "", part: str = "") -> Pretrained:
-        """Reads a part of the model by its name, or the part of an encoder of one of `kinds`.
+        """Reads a part of the model by its name, or the part of an encoder of one of `head_types`.
 
         With neither, or if no part is of that kind, it is the part that all programs open.
         """
@@ -142,10 +144,10 @@ class PretrainedRun:
 
 
 def check_weights(
-    now: Mapping[str, str], started: Mapping[str, str], name: str, recipe: Recipe
+    current: Mapping[str, str], started: Mapping[str, str], name: str, recipe: Recipe
 ) -> None:
     """Raises InputError if weights that are not trained have other identities than in a run."""
-    if not now.items() <= started.items():
+    if not current.items() <= started.items():
         raise InputError(
             f"{name}: config.init_from={recipe.init_from} has other weights now than the run was "
             "started with: give it those"

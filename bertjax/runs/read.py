@@ -163,7 +163,7 @@ def read(type_: Any, value: Any, place: str = "config", default: Any = None) -> 
     """
     _, words, choice, key = parted = Parted.of(type_)
     if choice and not choice.later:
-        return _chosen(choice, value, place)
+        return _instance_of_choice(choice, value, place)
     section = None if key else parted.section
     if section and not isinstance(value, section | None):
         return _section(section, value, place, default)
@@ -176,7 +176,7 @@ def read(type_: Any, value: Any, place: str = "config", default: Any = None) -> 
     return found
 
 
-def _chosen(choice: OneOf, value: Any, place: str) -> Any:
+def _instance_of_choice(choice: OneOf, value: Any, place: str) -> Any:
     if isinstance(value, tuple(choice.types.values())):
         return value
     alone = choice.alone and isinstance(value, str)
@@ -191,23 +191,23 @@ def _chosen(choice: OneOf, value: Any, place: str) -> Any:
 
 def _section(type_: Any, value: Any, place: str, default: Any, hint: str = "") -> Any:
     fields = {field.name: field for field in dataclasses.fields(type_)}
-    given, found = converted(value, dict, place), {}
-    for key in given:
+    values, found = converted(value, dict, place), {}
+    for key in values:
         if key not in fields:
-            raise InputError(f"{place}.{key}: unknown key: {_known(key, type_)}{hint}")
-    for key, each in given.items():
-        own = fields[key].default  # of a section with other defaults than its class
-        own = own if dataclasses.is_dataclass(own) else None
-        found[key] = read(fields[key].type, each, f"{place}.{key}", own)
+            raise InputError(f"{place}.{key}: unknown key: {_known_keys(key, type_)}{hint}")
+    for key, each in values.items():
+        own_default = fields[key].default  # of a section with other defaults than its class
+        own_default = own_default if dataclasses.is_dataclass(own_default) else None
+        found[key] = read(fields[key].type, each, f"{place}.{key}", own_default)
     for name, field in fields.items():
         if not default and name not in found and field.default is field.default_factory:
             problem = f"object missing required field `{name}`"
-            raise InputError(f"{place}={shown(given)}: {problem}")
-    with _about(place):
+            raise InputError(f"{place}={shown(values)}: {problem}")
+    with _config_errors(place):
         return dataclasses.replace(default, **found) if default else type_(**found)
 
 
-def _known(key: str, type_: type[_Dataclass]) -> str:
+def _known_keys(key: str, type_: type[_Dataclass]) -> str:
     """The known keys, and the one that is like an unknown one."""
     known: list[str] = []
     for field in dataclasses.fields(type_):
@@ -219,12 +219,12 @@ def _known(key: str, type_: type[_Dataclass]) -> str:
 @contextlib.contextmanager
 def about_config(section: str = "") -> Iterator[None]:
     """Converts a ValueError of the block to an InputError about a section of the config."""
-    with _about(f"config.{section}" if section else "config"):
+    with _config_errors(f"config.{section}" if section else "config"):
         yield
 
 
 @contextlib.contextmanager
-def _about(place: str) -> Iterator[None]:
+def _config_errors(place: str) -> Iterator[None]:
     try:
         yield
     except InputError:

@@ -143,9 +143,10 @@ class Recipe(TrainingRecipe):
         fields, packed = dict(config_dict), config_dict.get("packed", False)
         masking = read(MaskingRule, config_dict.get("masking", {}), "config.masking")
         name = fields.get("objective", MaskedLMNextSentence.name)
-        whole = fields["objective"] = _objective("objective", name, packed)
+        objective = fields["objective"] = _objective("objective", name, packed)
         fields["phases"] = tuple(
-            _phase(key, fields.pop(key), masking, whole, packed) for key in phase_keys(config_dict)
+            _phase(key, fields.pop(key), masking, objective, packed)
+            for key in phase_keys(config_dict)
         )
         recipe = read(cls, fields | dict(masking=masking, config_dict=config_dict))
         recipe._check()
@@ -184,32 +185,30 @@ class Recipe(TrainingRecipe):
             )
 
     def _check_batches(self) -> None:
-        """Checks that the objective can take the batches of the phases."""
         name = self.objective.name
         for number, phase in enumerate(self.phases, 1):
-            own, key = phase.objective, f"config.phase_{number}"
+            learns, key = phase.objective, f"config.phase_{number}"
             accumulate = f"{key}.accumulate", phase.accumulate
             check_divides(f"{key}.batch_size", phase.batch_size, *accumulate)
-            if own.needs_full_batch and phase.accumulate > 1:
+            if learns.needs_full_batch and phase.accumulate > 1:
                 raise InputError(
-                    f"{key}.accumulate={phase.accumulate}: objective={own.name!r} compares the "
+                    f"{key}.accumulate={phase.accumulate}: objective={learns.name!r} compares the "
                     "rows of a batch with each other, so that it cannot take the batch in parts: "
                     "set it to 1"
                 )
             for rows in (phase.batch_size // phase.accumulate, self.eval_batch_size):
-                if rows % own.row_group:
+                if rows % learns.row_group:
                     raise InputError(
-                        f"{key}: {rows} rows (batch_size / accumulate, or eval_batch_size) do "
-                        f"not divide into the groups of {own.row_group} of objective={own.name!r}"
+                        f"{key}: {rows} rows (batch_size / accumulate, or eval_batch_size) do not "
+                        f"divide into the groups of {learns.row_group} of objective={learns.name!r}"
                     )
-            if own.main_metric != self.objective.main_metric:
+            if learns.main_metric != self.objective.main_metric:
                 raise InputError(
-                    f"{key}.objective={own.name!r}: it cannot take turns with config.objective="
+                    f"{key}.objective={learns.name!r}: it cannot take turns with config.objective="
                     f"{name!r}: choose another"
                 )
 
     def _check_carried(self, spec: EncoderSpec) -> None:
-        """Checks that the phases can hand their arrays to each other."""
         name = self.objective.name
         sizes = {phase.batch_size for phase in self.phases if phase.share}
         carried = self.objective.carried(self.objective.model(spec))
@@ -219,10 +218,10 @@ class Recipe(TrainingRecipe):
                 "hands arrays from each batch to the next: give all phases one batch_size"
             )
         for number, phase in enumerate(self.phases, 1):
-            own = phase.objective
-            if own != self.objective and own.carried(own.model(spec)) != carried:
+            learns = phase.objective
+            if learns != self.objective and learns.carried(learns.model(spec)) != carried:
                 raise InputError(
-                    f"config.phase_{number}.objective={own.name!r}: it hands other arrays from "
+                    f"config.phase_{number}.objective={learns.name!r}: it hands other arrays from "
                     f"batch to batch than config.objective={name!r}: choose another"
                 )
 
@@ -243,19 +242,19 @@ class Recipe(TrainingRecipe):
                         f"config.{section}.{name}: must be the same in all phases; those of this "
                         f"encoder's fields that a phase may change: {which}"
                     )
-            now = read(type(spec), phase.model, f"config.{section}", spec)
+            found = read(type(spec), phase.model, f"config.{section}", spec)
             changed = [
-                name for name in spec.phase_fields if getattr(before, name) != getattr(now, name)
+                name for name in spec.phase_fields if getattr(before, name) != getattr(found, name)
             ]
             if changed and length == phase.length:
                 name, was = changed[0], getattr(before, changed[0])
                 raise InputError(
-                    f"config.{section}.{name}={getattr(now, name)}: it was {was} in the phase "
+                    f"config.{section}.{name}={getattr(found, name)}: it was {was} in the phase "
                     f"before, which has the same length {phase.length}: change "
                     f"config.phase_{number}.length too, or leave {name} as it was"
                 )
             if phase.share:
-                length, before = phase.length, now
+                length, before = phase.length, found
             if phase.objective != self.objective:
                 with about_config(f"phase_{number}"):
                     phase.objective.check(spec)
@@ -280,10 +279,12 @@ class Recipe(TrainingRecipe):
         size = converted(fields.pop("size", ""), str, "config.model.size")
         check_choice("config.model.encoder", name, ENCODERS)
         family = ENCODERS[name]
-        given = dict(vocab_size=vocab_size, causal=self.objective.causal, pad_token_id=pad_id)
+        settings = dict(vocab_size=vocab_size, causal=self.objective.causal, pad_token_id=pad_id)
         known = [field.name for field in dataclasses.fields(family.spec)]
-        given = {key: value for key, value in given.items() if key in known and value is not None}
-        fields = given | fields
+        settings = {
+            key: value for key, value in settings.items() if key in known and value is not None
+        }
+        fields = settings | fields
         if size:
             with about_config("model"):
                 named = family.spec.named(size)
@@ -384,13 +385,11 @@ def phase_keys(config: Mapping[str, Any]) -> list[str]:
 
 
 def _parameters(objective: PretrainingObjective, spec: EncoderSpec) -> Any:
-    """The paths and shapes of the parameters that an objective trains."""
     params = jax.eval_shape(objective.model(spec).init, jax.random.key(0))
     return jax.tree_util.tree_flatten_with_path(params)
 
 
 def _objective(key: str, section: Any, packed: bool) -> PretrainingObjective:
-    """The objective of a section, or of a name alone."""
     place = f"config.{key}"
     settings = {"name": section} if isinstance(section, str) else section
     settings = converted(settings, dict, place)

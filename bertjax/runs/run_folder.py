@@ -141,7 +141,7 @@ def check_no_corpus(workdir: Path) -> None:
 
 def check_same_config(
     run: Path,
-    plain: Mapping[str, Any],
+    config_dict: Mapping[str, Any],
     free: Sequence[str],
     read: Callable[[Mapping[str, Any]], object] | None = None,
 ) -> None:
@@ -161,7 +161,7 @@ def check_same_config(
             "config.json: restore that from a copy, or choose another --workdir"
         )
     for started in recorded:
-        if difference := config_difference(started, plain, free, read):
+        if difference := config_difference(started, config_dict, free, read):
             raise InputError(
                 f"{run} holds a run with another config: {difference}: choose another --workdir, "
                 "or the config it was started with"
@@ -170,18 +170,18 @@ def check_same_config(
 
 def config_difference(
     started: Mapping[str, Any],
-    plain: Mapping[str, Any],
+    config_dict: Mapping[str, Any],
     free: Sequence[str],
     read: Callable[[Mapping[str, Any]], object] | None = None,
 ) -> str:
     """Describes the first key that differs from the config that a run was started with; or ""."""
-    before, now = flat(started), flat(plain)
+    before, now = flat(started), flat(config_dict)
     differ = [
         key
         for key in sorted(before.keys() | now.keys())
         if not {key, *key.split(".")} & set(free) and before.get(key) != now.get(key)
     ]
     if read and differ and not before.keys() & set(differ):
-        if read(without(plain, differ)) == read(plain):
+        if read(without(config_dict, differ)) == read(config_dict):
             return ""
     return "".join(f"{key} was {before.get(key)!r}, is {now.get(key)!r}" for key in differ[:1])

@@ -154,9 +154,9 @@ class SomeLayers:
         """What the user calls it."""
         return f"{self.source.name}#{','.join(map(str, self.layers))}"
 
-    def weights(self, kind: str = "") -> Pretrained:
+    def weights(self, head_type: str = "") -> Pretrained:
         """Reads the model, and takes its layers."""
-        return with_layers(open_model(self.source, kind), self.layers)
+        return with_layers(open_model(self.source, head_type), self.layers)
 
 
 Source = (
@@ -194,17 +194,17 @@ def open_source(name: str | Path | Source) -> Source:
     return PretrainedRun(name, Recipe.from_config(config), open_model)
 
 
-def open_model(source: str | Source, kind: str = "", part: str = "") -> Pretrained:
-    """Reads the model of a source to the host; `kind` and `part` as in `PretrainedRun.weights`."""
+def open_model(source: str | Source, head_type: str = "", part: str = "") -> Pretrained:
+    """Reads the model of a source to the host, as `PretrainedRun.weights` does."""
     match open_source(source):
         case PretrainedRun() as run:
-            return run.weights(kind, part)
+            return run.weights(head_type, part)
         case opened if part:
             raise InputError(
                 f"--part={part}: {opened.name} is no run of pre-training: leave it out"
             )
         case SomeLayers() as some:
-            return some.weights(kind)
+            return some.weights(head_type)
         case opened:
             return opened.weights()
 

@@ -26,7 +26,7 @@ class TrainingRecipe:
     """The keys of every config.
 
     Attributes:
-      plain: the config as nested dicts, as config.json holds it.
+      config_dict: the config as nested dicts, as config.json holds it.
       model: a family of `bertjax.models.encoders.registry`, one of its sizes, and the fields of its
         spec: what is computed, and how. Fine-tuning has the family and the sizes of its weights.
         compute_dtype "auto" is bfloat16 where the device has units for it, else float32; a run

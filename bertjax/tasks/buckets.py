@@ -103,16 +103,18 @@ class Epochs:
         examples = self._order(epoch)[start : start + self.batch_size]
         return examples[np.argsort(-self._lengths[examples], kind="stable")]
 
-    def parts(self, step: int) -> list[tuple[np.ndarray, int]]:
-        """The parts of a batch: the examples of each, at most `rows`, and its bucket."""
+    def microbatches(self, step: int) -> list[tuple[np.ndarray, int]]:
+        """The microbatches of a batch: the examples of each, at most `rows`, and its bucket."""
         examples = self.batch(step)
-        parts = np.split(examples, range(self.rows, len(examples), self.rows))
-        return [(part, fitting(self._buckets, int(self._lengths[part[0]]))) for part in parts]
+        slices = np.split(examples, range(self.rows, len(examples), self.rows))
+        return [
+            (slice_, fitting(self._buckets, int(self._lengths[slice_[0]]))) for slice_ in slices
+        ]
 
     @functools.cached_property
     def tokens(self) -> float:
         """The number of positions of a batch, padding included; the mean over the first epoch."""
         steps = range(self.steps_per_epoch)
         return self.rows * statistics.mean(
-            sum(bucket for _, bucket in self.parts(step)) for step in steps
+            sum(bucket for _, bucket in self.microbatches(step)) for step in steps
         )

@@ -229,8 +229,8 @@ def encoded_pairs(
             halves = fitting(tokenizer, a, b, max_length)
             sequences.append(template.sequence(*halves))
             second.append(template.begins(len(halves[0]))[1])
-            whole = len(a) + len(b or ()) + template.specials(pair=b is not None)
-            cut += whole > max_length
+            length = len(a) + len(b or ()) + template.specials(pair=b is not None)
+            cut += length > max_length
     fields = dict(choices=choices, cut={max_length: cut}, second=np.array(second, np.int64))
     return Encoded.of(sequences, labels, **fields)
 

@@ -92,7 +92,7 @@ class Conll(Task):
         tags = tags_of(self._training, self.data)
         if self.entities:
             types = {tag[2:] for tag in tags if tag != OUTSIDE}
-            tags = {f"{prefix}-{kind}" for kind in types for prefix in "BI"}
+            tags = {f"{prefix}-{entity_type}" for entity_type in types for prefix in "BI"}
             classes = (OUTSIDE, *sorted(tags))
         else:
             classes = tuple(sorted(tags))
@@ -149,8 +149,8 @@ class Conll(Task):
             raise InputError(f"{path}: no sentence in it")
 
     def _names(self, split: str) -> tuple[str, ...]:
-        given = getattr(self, split)
-        return (given,) if given else _OFFICIAL[split]
+        names = getattr(self, split)
+        return (names,) if names else _OFFICIAL[split]
 
     @cached_property
     def _training_width(self) -> int:

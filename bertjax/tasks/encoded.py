@@ -46,8 +46,8 @@ class Encoded:
         starts = np.zeros(len(sequences) + 1, np.int64)
         starts[1:] = np.cumsum([len(ids) for ids, _ in sequences])
         first = next((i for ids, _ in sequences for i in ids), 0)
-        kind = np.dtype((np.int32, np.shape(first)))
-        ids = np.fromiter((i for ids, _ in sequences for i in ids), kind, starts[-1])
+        dtype = np.dtype((np.int32, np.shape(first)))
+        ids = np.fromiter((i for ids, _ in sequences for i in ids), dtype, starts[-1])
         types = np.fromiter((t for _, types in sequences for t in types), np.int8, starts[-1])
         return cls(ids, types, starts, labels, **fields)
 
@@ -80,8 +80,8 @@ class Encoded:
         numbers = (examples[:, None] * choices + np.arange(choices)).reshape(-1)
         sizes = np.diff(self.starts)[numbers]
         places = np.arange(length)
-        there = places < sizes[:, None]  # [count * C, S]
-        tokens = np.where(there, self.starts[numbers][:, None] + places, 0)
+        is_token = places < sizes[:, None]  # [count * C, S]
+        tokens = np.where(is_token, self.starts[numbers][:, None] + places, 0)
 
         def filled(array: np.ndarray, empty: float = 0) -> np.ndarray:
             result = np.full((rows, *array.shape[1:]), empty, array.dtype)
@@ -93,19 +93,19 @@ class Encoded:
             return filled(array.astype(np.int32), empty)
 
         batch = {
-            "input_ids": shaped(np.where(there, self.ids[tokens], pad_id), pad_id),
-            "input_mask": shaped(there),
-            "token_type_ids": shaped(np.where(there, self.token_types[tokens], 0)),
+            "input_ids": shaped(np.where(is_token, self.ids[tokens], pad_id), pad_id),
+            "input_mask": shaped(is_token),
+            "token_type_ids": shaped(np.where(is_token, self.token_types[tokens], 0)),
             "is_real_example": filled(np.ones(count, np.float32)),
         }
         if not TEXT_NUMBERS.keys().isdisjoint(fields):
             in_second = places >= self.second[numbers][:, None]
-            batch["text_numbers"] = shaped(np.where(there, 1 + in_second, 0))
+            batch["text_numbers"] = shaped(np.where(is_token, 1 + in_second, 0))
         for name, field in fields.items():
             if name in self.labels:
                 label = self.labels[name]
                 if field.letters == "BS":
-                    batch[name] = filled(np.where(there, label[tokens], IGNORED), IGNORED)
+                    batch[name] = filled(np.where(is_token, label[tokens], IGNORED), IGNORED)
                 else:
                     batch[name] = filled(label[examples])
         return batch

@@ -91,5 +91,5 @@ def _rates(right: int, gold: int, predicted: int) -> dict[str, float]:
     }
 
 
-def _percent(part: int, whole: int) -> float:
-    return 100 * part / whole if whole else 0.0
+def _percent(count: int, total: int) -> float:
+    return 100 * count / total if total else 0.0

@@ -173,7 +173,7 @@ class Glue(Task):
             )
         read = self._read_tfds if self._in_tfds else self._read_file
         what = f"example of {self.name} {split}"
-        return official_files.some(read(split, labelled), self.data, what)
+        return official_files.nonempty(read(split, labelled), self.data, what)
 
     def _read_file(self, split: str, labelled: bool) -> Iterator[TextPair]:
         name, folder = f"{split}.tsv", self._folder(split)
@@ -289,7 +289,6 @@ class Glue(Task):
             file.writelines(f"{line}\n" for line in (header, *rows))
 
     def _gold(self, examples: Sequence[TextPair]) -> list[Any]:
-        """The labels in the same form as predictions."""
         family = self.family
         if isinstance(family, Regression):
             return family.targets(examples).tolist()
@@ -327,19 +326,19 @@ def submission(runs: Mapping[str, Path], output: Path) -> None:
       InputError: files are missing (the message names all), or a file does not belong to the
         official test set.
     """
-    wanted = {
+    expected = {
         file: (Path(runs[task]) / file, rows)
         for (task, _), (file, rows) in SUBMITTED.items()
         if task in runs
     }
     names = [file for file, _ in SUBMITTED.values()]
-    missing = [file for file in names if file not in wanted or not wanted[file][0].is_file()]
+    missing = [file for file in names if file not in expected or not expected[file][0].is_file()]
     if missing:
         raise InputError(
             f"the leaderboard wants {len(SUBMITTED)} files, and these are missing: "
             f"{', '.join(missing)}: fine-tune and predict those tasks with their test files"
         )
-    contents = {file: _checked(path, rows) for file, (path, rows) in wanted.items()}
+    contents = {file: _checked(path, rows) for file, (path, rows) in expected.items()}
     with atomic_write(output) as file, zipfile.ZipFile(file, "w") as archive:
         for name, content in contents.items():
             # With a fixed date, equal predictions give equal files.
@@ -347,7 +346,6 @@ def submission(runs: Mapping[str, Path], output: Path) -> None:
 
 
 def _checked(path: Path, rows: int) -> str:
-    """Reads a file of predictions, and checks its header and its number of rows."""
     text = path.read_text(encoding="utf-8")
     header, *lines = text.splitlines()
     if header != _HEADER or len(lines) != rows:

@@ -69,7 +69,7 @@ def json_value(folder: Path, *names: str) -> tuple[Path, Any]:
         raise InputError(f"{path}: not JSON ({error}): download it again") from error
 
 
-def some(found: Iterable[T], place: object, what: str = "row") -> list[T]:
+def nonempty(found: Iterable[T], place: object, what: str = "row") -> list[T]:
     """A list of what was read; InputError if that is nothing."""
     if result := list(found):
         return result

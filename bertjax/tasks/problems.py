@@ -11,7 +11,7 @@ import numpy as np
 
 from bertjax.base.errors import InputError
 from bertjax.base.limits import Count, FewOrNone, Free, Rate
-from bertjax.base.validation import whole
+from bertjax.base.validation import integer
 from bertjax.tasks import scores, squad
 from bertjax.tasks.classification import (
     STEP_DROPOUT,
@@ -156,7 +156,7 @@ class _Classes(Taught, Weighted):
     def family(self, training: Sequence[TextPair]) -> Classification:
         labels = [(str(example.label), example.where) for example in training]
         _check_alike(labels)
-        classes = _in_order({label for label, _ in labels})
+        classes = _sorted_labels({label for label, _ in labels})
         if len(classes) == 1:
             raise InputError(
                 f"{self._columns.data}: every row of the training file has the label {classes[0]!r}"
@@ -191,7 +191,6 @@ class _Classes(Taught, Weighted):
 
 
 def _balanced(label_ids: np.ndarray) -> np.ndarray:
-    """The weights of classes of which each occurs."""
     counts = np.bincount(label_ids)
     return len(label_ids) / (len(counts) * counts)
 
@@ -212,7 +211,7 @@ class _Labels(_Texts, Weighted):
         _check_alike(labels)
         if not labels:
             raise InputError(f"{self._columns.data}: no row of the training file has a label")
-        classes = _in_order({label for label, _ in labels})
+        classes = _sorted_labels({label for label, _ in labels})
         return MultiLabel(classes, pairs=bool(self._columns.text_b))
 
     def balanced(self, family: MultiLabel, training: Sequence[TextPair]) -> np.ndarray:
@@ -261,7 +260,7 @@ def _check_alike(labels: Iterable[tuple[str, str]]) -> None:
             )
 
 
-def _in_order(labels: Iterable[str]) -> tuple[str, ...]:
+def _sorted_labels(labels: Iterable[str]) -> tuple[str, ...]:
     """Sorts labels: first whole numbers by value, then the others in alphabetical order."""
 
     def key(label: str) -> tuple[bool, Decimal, str]:
@@ -313,14 +312,14 @@ class _Tags(Weighted):
 
     def family(self, training: Sequence[Sentence]) -> Tagging:
         _check_alike((tag, sentence.where) for sentence in training for tag in sentence.gold)
-        classes = _in_order(tags_of(training, self._columns.data))
+        classes = _sorted_labels(tags_of(training, self._columns.data))
         entity_tags = [tag for tag in classes if tag != OUTSIDE and is_entity_tag(tag)]
-        others = [tag for tag in classes if not is_entity_tag(tag)]
-        if OUTSIDE in classes and others and (entity_tags or all(map(_ALIKE.fullmatch, others))):
-            first = next(s.where for s in training if not set(others).isdisjoint(s.gold))
+        words = [tag for tag in classes if not is_entity_tag(tag)]
+        if OUTSIDE in classes and words and (entity_tags or all(map(_ALIKE.fullmatch, words))):
+            first = next(s.where for s in training if not set(words).isdisjoint(s.gold))
             but = f", but {entity_tags[0]!r} is" if entity_tags else ""
             print(
-                f"warning: {first}: {others[0]!r} is not an entity tag (O, B-TYPE, I-TYPE){but}: "
+                f"warning: {first}: {words[0]!r} is not an entity tag (O, B-TYPE, I-TYPE){but}: "
                 "all tags are scored as classes of words. If they mark entities, correct it",
                 flush=True,
             )
@@ -373,9 +372,9 @@ class _Questions(Problem):
     def _answers(self, row: FileRow, context: str, split: str) -> Iterator[Answer]:
         columns = self._columns
         texts = _listed(row.value(columns.answer))
-        given = _listed(row.value(columns.answer_start)) if columns.answer_start else []
-        starts = [start for start in map(whole, given) if start is not None]
-        row.require(len(starts) == len(given), columns.answer_start, "not a whole number")
+        listed_starts = _listed(row.value(columns.answer_start)) if columns.answer_start else []
+        starts = [start for start in map(integer, listed_starts) if start is not None]
+        row.require(len(starts) == len(listed_starts), columns.answer_start, "not a whole number")
         if starts and len(starts) != len(texts):
             raise InputError(
                 f"{row.where}: {len(texts)} answers in {columns.answer!r}, but {len(starts)} "
@@ -430,7 +429,6 @@ class _Questions(Problem):
 
 
 def _listed(value: Any) -> list[Any]:
-    """Returns a list unchanged, [] for None or an empty text, and [value] for another value."""
     if isinstance(value, list):
         return value
     return [] if value in (None, "") else [value]

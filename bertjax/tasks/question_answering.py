@@ -172,10 +172,10 @@ class QuestionAnswering:
             _, first = template.begins(len(query))
             room = max_length - specials - len(query)
             for begin in range(0, max(len(ids) - room, 0) + self.stride, self.stride):
-                part = ids[begin : begin + room]
-                sequences.append(template.sequence(query, part))
-                places.append((number, begin, first, len(part)))
-                labels.append(_places(answer, begin, len(part), first))
+                piece = ids[begin : begin + room]
+                sequences.append(template.sequence(query, piece))
+                places.append((number, begin, first, len(piece)))
+                labels.append(_places(answer, begin, len(piece), first))
         questions, begins, firsts, sizes = np.array(places, np.int32).reshape(-1, 4).T
         starts, ends = np.array(labels, np.int32).reshape(-1, 2).T
         return Windows.of(
@@ -219,21 +219,23 @@ class QuestionAnswering:
         widest = widest_windows(begins, counts, len(spans))
         has_text = spans[:, 0] < spans[:, 1]
 
-        parts = []  # for each window: its first paragraph token and the logits
+        logits_of = []  # for each window: its first paragraph token and the logits
         nulls = [np.inf]
         for number, window in enumerate(windows):
             start, end = outputs["start"][window], outputs["end"][window]
             shown = slice(begins[number], begins[number] + counts[number])
             place = slice(firsts[number], firsts[number] + counts[number])
-            mine = has_text[shown] & (widest[shown] == number)
-            start_of = np.where(mine, start[place], -np.inf)
-            parts.append((begins[number], start_of, np.where(has_text[shown], end[place], -np.inf)))
+            is_widest = has_text[shown] & (widest[shown] == number)
+            start_of = np.where(is_widest, start[place], -np.inf)
+            logits_of.append(
+                (begins[number], start_of, np.where(has_text[shown], end[place], -np.inf))
+            )
             nulls.append(float(start[0] + end[0]))
         null_score = min(nulls) if self.unanswerable else None
 
         most, scored = self.n_best, None
         while scored is None:
-            scored = self._distinct(example.context, spans, parts, most)
+            scored = self._distinct(example.context, spans, logits_of, most)
             most *= 4
         rivals = [score for _, _, score in scored.values()] + [null_score] * self.unanswerable
         probabilities = softmax(np.array(rivals)).tolist()[: len(scored)]
@@ -244,12 +246,12 @@ class QuestionAnswering:
         self,
         context: str,
         spans: np.ndarray,
-        parts: Sequence[tuple[int, np.ndarray, np.ndarray]],
+        logits_of: Sequence[tuple[int, np.ndarray, np.ndarray]],
         most: int,
     ) -> dict[str, tuple[int, int, float]] | None:
         """The `n_best` texts of the `most` best spans -> (start, end, score); None: too few."""
         found = []
-        for begin, start, end in parts:
+        for begin, start, end in logits_of:
             scores, first, last = self._best(start, end, most)
             found.append((scores, first + begin, last + begin))
         scores, first, last = map(np.concatenate, zip(*found, strict=True))
@@ -270,8 +272,8 @@ class QuestionAnswering:
         kept = max(scores.size - most, 0)
         best = np.argpartition(scores, kept)[kept:]
         best = best[scores[best] > -np.inf]
-        first, more = np.divmod(best, self.max_answer_length)
-        return scores[best], first, first + more
+        first, further = np.divmod(best, self.max_answer_length)
+        return scores[best], first, first + further
 
     def combine(self, members: Sequence[Sequence[Spans]], by: str) -> list[Spans]:
         """Combines, in each question, the distinct texts of all members, and "no answer".
@@ -282,9 +284,9 @@ class QuestionAnswering:
         their logarithm. So scores can be compared between paragraphs, and one member keeps its
         scores.
         """
-        return [self._together(each, by) for each in zip(*members, strict=True)]
+        return [self._averaged_spans(each, by) for each in zip(*members, strict=True)]
 
-    def _together(self, members: Sequence[Spans], by: str) -> Spans:
+    def _averaged_spans(self, members: Sequence[Spans], by: str) -> Spans:
         listed = [span for member in members for span in member.answers]
         likeliest: dict[str, Span] = {}
         for span in sorted(listed, key=lambda span: -span.probability):

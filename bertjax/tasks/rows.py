@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertjax.base.errors import InputError
-from bertjax.base.validation import converted, of_kind, optional, parsed, real
+from bertjax.base.validation import converted, converted_with_hint, optional, parsed, real
 from bertjax.data.corpus.json_lines import LONE_SURROGATE
 from bertjax.data.corpus.line_files import COMPRESSED
 from bertjax.data.corpus.parquet_files import open_parquet
@@ -118,7 +118,7 @@ class FileRow(NamedTuple):
         self.require(isinstance(value, dict), column, f"not {what}")
         return dict(zip(value, self._numbers(column, value.values(), what), strict=True))
 
-    def whole(self, column: str, stop: int) -> int:
+    def integer(self, column: str, stop: int) -> int:
         """The integer of a column, from 0 to stop-1."""
         value = self.real(column)
         self.require(value in range(stop), column, f"not one of 0 to {stop - 1}")
@@ -133,8 +133,8 @@ class FileRow(NamedTuple):
         return tuple(value)
 
 
-def _is_list(value: Any, kind: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(each, kind) for each in value)
+def _is_list(value: Any, type_: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, type_) for each in value)
 
 
 def read_rows(folder: Path, *names: str) -> Iterator[FileRow]:
@@ -169,11 +169,11 @@ def _csv(path: Path) -> _Fields:
     assert first is not None  # an empty text matches, too
     header = _QUOTED.sub("", first[0])
     delimiter = next((each for each in _DELIMITERS if each in header), ",")
-    given = _SEPARATOR.match(text)
-    delimiter = given[1] if given else delimiter
+    separator = _SEPARATOR.match(text)
+    delimiter = separator[1] if separator else delimiter
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
-        if given:
+        if separator:
             next(reader)
         yield from _named(path, ((reader.line_num, values) for values in reader))
     except csv.Error as error:
@@ -223,13 +223,16 @@ def _class_names(path: Path, about: bytes | None) -> dict[str, list[str]]:
     if about is None:
         return {}
     origin = f"{path}, 'huggingface' in its schema"
-    kind = optional(info=optional(features=dict[str, Any]))
-    features = (parsed(about, kind, origin, "write it again").get("info") or {}).get("features")
+    type_ = optional(info=optional(features=dict[str, Any]))
+    features = (parsed(about, type_, origin, "write it again").get("info") or {}).get("features")
     found = {}
     for column, feature in (features or {}).items():
-        each = feature.get("feature", feature) if isinstance(feature, dict) else feature  # a list's
-        if isinstance(each, dict) and each.get("_type") == "ClassLabel":
-            found[column] = converted(each.get("names"), list[str], f"{origin}: names of {column}")
+        # A list has the feature of its members.
+        content = feature.get("feature", feature) if isinstance(feature, dict) else feature
+        if isinstance(content, dict) and content.get("_type") == "ClassLabel":
+            found[column] = converted(
+                content.get("names"), list[str], f"{origin}: names of {column}"
+            )
     return found
 
 
@@ -254,14 +257,14 @@ def looks_like_json(line: str) -> bool:
 
 
 def json_object(
-    line: str, where: str, form: str = "an object on each line", kind: Any = dict
+    line: str, where: str, form: str = "an object on each line", type_: Any = dict
 ) -> dict[str, Any]:
-    """Parses a JSON object of type `kind` from a line; `form` is its form, for the message."""
+    """Parses a JSON object of type `type_` from a line; `form` is its form, for the message."""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{where}: not JSON ({error}): write {form}") from error
-    of_kind(value, kind, where, f"write {form}")
+    converted_with_hint(value, type_, where, f"write {form}")
     if "\\u" in line:
         check_characters(json.dumps(value, ensure_ascii=False), where)
     return value

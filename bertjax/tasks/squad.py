@@ -10,7 +10,7 @@ import numpy as np
 from bertjax.base.errors import InputError
 from bertjax.base.files import write_json
 from bertjax.base.limits import Count, Few, Free, require
-from bertjax.base.validation import of_kind, record
+from bertjax.base.validation import converted_with_hint, record
 from bertjax.data.corpus import tfds
 from bertjax.tasks import official_files
 from bertjax.tasks.question_answering import (
@@ -115,7 +115,7 @@ class Squad(Task):
                 flush=True,
             )
         but = " whose answer is at its answer_start" if left_out else ""
-        return official_files.some(questions, f"{self.data} {part or split}", f"question{but}")
+        return official_files.nonempty(questions, f"{self.data} {part or split}", f"question{but}")
 
     def _question(self, where: str, context: str, fields: Mapping[str, Any]) -> Question:
         impossible = fields.get("is_impossible", False)
@@ -259,28 +259,31 @@ _Records = Iterator[tuple[str, str, Mapping[str, Any]]]
 
 def _json_records(folder: Path, name: str) -> _Records:
     path, value = official_files.json_value(folder, name)
-    for article in of_kind(value, record(data=list[_ARTICLE]), path, _HINT)["data"]:
+    for article in converted_with_hint(value, record(data=list[_ARTICLE]), path, _HINT)["data"]:
         for paragraph in article["paragraphs"]:
-            for each in paragraph["qas"]:
-                where = f"{path} question {each.get('id')!s:.80}"
-                yield where, paragraph["context"], of_kind(each, _QUESTION, where, _HINT)
+            for question in paragraph["qas"]:
+                where = f"{path} question {question.get('id')!s:.80}"
+                yield (
+                    where,
+                    paragraph["context"],
+                    converted_with_hint(question, _QUESTION, where, _HINT),
+                )
 
 
 def _tfds_records(name: str, split: str) -> _Records:
     for number, example in enumerate(tfds.open_split(name, split)):
         place = f"tfds:{name} {split} example {number}"
-        fields = of_kind(_plain(example), _EXAMPLE, place, _HINT)
+        fields = converted_with_hint(_as_json(example), _EXAMPLE, place, _HINT)
         answers = zip(*(fields["answers"][key] for key in ("text", "answer_start")), strict=True)
         fields["answers"] = [{"text": text, "answer_start": start} for text, start in answers]
         yield f"{place} (id {fields['id']})", fields["context"], fields
 
 
-def _plain(value: Any) -> Any:
-    """Converts a feature of TFDS to the types of JSON."""
+def _as_json(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _plain(each) for key, each in value.items()}
+        return {key: _as_json(each) for key, each in value.items()}
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_as_json(each) for each in value]
     return value.decode("utf-8") if isinstance(value, bytes) else value

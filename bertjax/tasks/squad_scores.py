@@ -36,13 +36,13 @@ def exact_and_f1(
         1 if both normalized texts are empty. Otherwise the rules of SQuAD 1.1 hold.
       normal: a text -> the text that is compared.
     """
-    mine = normal(prediction)
+    predicted = normal(prediction)
     golds = [normal(answer) for answer in answers]
     if unanswerable:
         golds = [gold for gold in golds if gold] or [""]
-    if unanswerable and not mine:
+    if unanswerable and not predicted:
         return (1.0, 1.0) if golds == [""] else (0.0, 0.0)
-    return float(mine in golds), max(_f1(mine.split(), gold.split()) for gold in golds)
+    return float(predicted in golds), max(_f1(predicted.split(), gold.split()) for gold in golds)
 
 
 def _f1(prediction: list[str], answer: list[str]) -> float:

@@ -53,7 +53,7 @@ class Swag(Task):
         else:
             rows = read_rows(Path(self.data), _FILES[split])
         examples = (_example(row, labelled=split != "test") for row in rows)
-        return official_files.some(examples, f"{self.data} {_FILES[split]}", "example")
+        return official_files.nonempty(examples, f"{self.data} {_FILES[split]}", "example")
 
     def tune(self, examples: Sequence[Choice], predictions: Sequence[Any]) -> dict[str, Any]:
         """See `Task`: this task has no settings."""
@@ -88,7 +88,7 @@ def _example(row: FileRow, *, labelled: bool) -> Choice:
         row.text("sent1"),
         row.value("sent2"),  # empty if the endings are whole sentences
         tuple(map(row.text, _ENDINGS)),
-        row.whole("label", len(_ENDINGS)) if labelled else None,
+        row.integer("label", len(_ENDINGS)) if labelled else None,
         row.where,
     )
 

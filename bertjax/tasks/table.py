@@ -52,19 +52,21 @@ class Table(Columns, Task):
         check_limits(self)
         problem = self.problem
         require(problem in PROBLEMS, self, "problem", f"must be one of {', '.join(PROBLEMS)}")
-        kind = PROBLEMS[problem]
+        problem_class = PROBLEMS[problem]
         between = "must be one character, which stands between labels"
         require(len(self.separator) == 1, self, "separator", between)
         known = ("", BALANCED)
         require(self.class_weights in known, self, "class_weights", f"must be {BALANCED} or empty")
         untaught = f"{problem} cannot learn from a teacher's predictions: leave it out"
-        require(not self.soft_label or issubclass(kind, Taught), self, "soft_label", untaught)
+        require(
+            not self.soft_label or issubclass(problem_class, Taught), self, "soft_label", untaught
+        )
         tagged = problem == "tagging"
         require(tagged or not self.crf, self, "crf", f"{problem} has no tags: set it to False")
         of_classes = problem == "classification"
         without = "" if self.text_b else f"{problem} without text_b"
         check_answers(self, without if of_classes else problem)
-        weighted = issubclass(kind, Weighted) and not self.crf
+        weighted = issubclass(problem_class, Weighted) and not self.crf
         equal = f"{problem} {'with a CRF ' * self.crf}has no classes that could count more or less"
         for name in LOSS:
             require(weighted or not getattr(self, name), self, name, f"{equal}: leave it out")
@@ -123,11 +125,11 @@ class Table(Columns, Task):
         return examples
 
     def _examples(self, split: str) -> list[Any]:
-        given = getattr(self, split)
-        names = (given,) if given else _names(split)
+        file_names = getattr(self, split)
+        names = (file_names,) if file_names else _names(split)
         path = official_files.find(Path(self.data), *names)
         rows = read_rows(path.parent, path.name)
-        return official_files.some((self._problem.example(row, split) for row in rows), path)
+        return official_files.nonempty((self._problem.example(row, split) for row in rows), path)
 
     def tune(self, examples: Sequence[Any], predictions: Sequence[Any]) -> dict[str, Any]:
         """See `Task`: the thresholds of several labels or of "no answer", else {}."""

@@ -85,8 +85,8 @@ class EncodedWords(Encoded):
             is_word[self.words] = True
             mask = batch["word_mask"] = np.zeros((rows, length), np.int32)
             for row, example in zip(mask, examples, strict=False):
-                own = is_word[self.starts[example] : self.starts[example + 1]]
-                row[: len(own)] = own
+                word_mask = is_word[self.starts[example] : self.starts[example + 1]]
+                row[: len(word_mask)] = word_mask
         return batch
 
 

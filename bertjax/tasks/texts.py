@@ -17,22 +17,21 @@ def texts(name: str) -> Iterator[str]:
     path = Path(name)
     ending = official_files.ending(path)
     if ending == ".json":
-        yield from _within(official_files.json_value(path.parent, path.name)[1])
+        yield from _nested_texts(official_files.json_value(path.parent, path.name)[1])
     elif ending in (".jsonl", ".csv", ".parquet"):
         for row in rows.read_rows(path.parent, path.name):
-            yield from _within(dict(row.fields))
+            yield from _nested_texts(dict(row.fields))
     else:
         for line in official_files.lines(path.parent, path.name):
             yield from line.split("\t")
 
 
-def _within(value: Any) -> Iterator[str]:
-    """All texts in a value of JSON."""
+def _nested_texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
         for each in value.values():
-            yield from _within(each)
+            yield from _nested_texts(each)
     elif isinstance(value, list):
         for each in value:
-            yield from _within(each)
+            yield from _nested_texts(each)

@@ -18,7 +18,7 @@ import numpy as np
 from bertjax.base.errors import InputError
 from bertjax.base.limits import Count, Free
 from bertjax.base.progress import tracked
-from bertjax.base.validation import of_kind, record
+from bertjax.base.validation import converted_with_hint, record
 from bertjax.tasks import official_files, squad
 from bertjax.tasks.question_answering import Answer, Question, QuestionAnswering, Spans
 from bertjax.tasks.rows import check_characters
@@ -187,10 +187,10 @@ def _require_files(folder: Path) -> None:
         )
 
 
-def _records(path: Path, value: Any, kind: Any) -> dict[str, Mapping[str, Any]]:
-    """The place of each question of a file -> its fields, which are checked to be of `kind`."""
+def _records(path: Path, value: Any, type_: Any) -> dict[str, Mapping[str, Any]]:
+    """The place of each question of a file -> its fields, which are checked to be of `type_`."""
     hint = "is this the official file?"
-    questions = of_kind(value, record(Data=list[kind]), path, hint)["Data"]
+    questions = converted_with_hint(value, record(Data=list[type_]), path, hint)["Data"]
     records: dict[str, Mapping[str, Any]] = {}
     for number, question in enumerate(tracked(questions, "questions", " questions")):
         where = f"{path} question {question['QuestionId']}"
@@ -204,15 +204,14 @@ def _records(path: Path, value: Any, kind: Any) -> dict[str, Mapping[str, Any]]:
 
 
 def _beginnings(folder: Path, names: Iterable[str], origin: Path) -> dict[str, str]:
-    """The name of each document -> its first words."""
     places = _places(folder)
-    wanted = {name: places.get(name) or places.get(_any_form(name)) for name in names}
-    found = {name: place for name, place in wanted.items() if place is not None}
-    missing = [name for name in wanted if name not in found]
+    paths = {name: places.get(name) or places.get(_normalized_name(name)) for name in names}
+    found = {name: place for name, place in paths.items() if place is not None}
+    missing = [name for name in paths if name not in found]
     if missing:
         shown = ", ".join(map(repr, missing[:3])) + (", ..." if len(missing) > 3 else "")
         raise InputError(
-            f"{origin}: {len(missing):,} of its {len(wanted):,} documents are not in {folder}: "
+            f"{origin}: {len(missing):,} of its {len(paths):,} documents are not in {folder}: "
             f"{shown}: unpack the whole archive"
         )
     documents = tracked(list(found.items()), "documents", " documents")
@@ -220,16 +219,16 @@ def _beginnings(folder: Path, names: Iterable[str], origin: Path) -> dict[str, s
 
 
 def _places(folder: Path) -> dict[str, str]:
-    """The path of each document under its name, and under `_any_form` of it."""
+    """The path of each document under its name, and under `_normalized_name` of it."""
     files = {
         os.path.relpath(os.path.join(parent, name), folder): os.path.join(parent, name)
         for parent, _, names in os.walk(folder)
         for name in names
     }
-    return {_any_form(name): path for name, path in files.items()} | files
+    return {_normalized_name(name): path for name, path in files.items()} | files
 
 
-def _any_form(name: str) -> str:
+def _normalized_name(name: str) -> str:
     """A file name in lower case and one Unicode form: the JSON files and the folder differ."""
     return unicodedata.normalize("NFC", name).casefold()
 
@@ -242,8 +241,8 @@ def _beginning(path: str) -> str:
     words: list[str] = []
     try:
         with open(path, encoding="utf-8-sig") as file:
-            while len(words) <= WORDS and (more := file.read(max(_PIECE, len(text)))):
-                text += more
+            while len(words) <= WORDS and (piece := file.read(max(_PIECE, len(text)))):
+                text += piece
                 words = text.split(None, WORDS)
                 if len(" ".join(words[:WORDS])) > _LONGEST:
                     raise InputError(
@@ -261,26 +260,25 @@ def _beginning(path: str) -> str:
 def _pairs(
     where: str, question: Mapping[str, Any], contexts: Mapping[str, str], split: str
 ) -> Iterator[Question]:
-    """Yields the question with each document that has words and, in training, an answer."""
     names = dict.fromkeys(page["Filename"] for page in question["EntityPages"])
-    mine = {name: contexts[name] for name in names if contexts[name]}
+    named = {name: contexts[name] for name in names if contexts[name]}
     if split == TRAIN:
         sought = _searchable(question["Answer"])
-        answers = {name: _first(context, sought) for name, context in mine.items()}
-        mine = {name: context for name, context in mine.items() if answers[name]}
-    elif not mine:
+        answers = {name: _first_occurrence(context, sought) for name, context in named.items()}
+        named = {name: context for name, context in named.items() if answers[name]}
+    elif not named:
         raise InputError(f"{where}: has no document with words in it: remove the question")
     else:
-        right = _right(question["Answer"], where) if split == DEV else ()
-        answers = dict.fromkeys(mine, right)
-    for name, context in mine.items():
+        right = _right_answers(question["Answer"], where) if split == DEV else ()
+        answers = dict.fromkeys(named, right)
+    for name, context in named.items():
         place = f"{where} document {name}"
         yield Question(
             question["QuestionId"], question["Question"], context, answers[name], where=place
         )
 
 
-def _right(answer: Mapping[str, Any], where: str) -> tuple[Answer, ...]:
+def _right_answers(answer: Mapping[str, Any], where: str) -> tuple[Answer, ...]:
     """All right answers, as the official script knows them."""
     texts = [*answer["NormalizedAliases"], *(answer.get("HumanAnswers") or ())]
     if not texts:
@@ -296,22 +294,22 @@ def _searchable(answer: Mapping[str, Any]) -> set[str]:
 
 def _folded(text: str) -> str:
     """A text in the form that is searched: in lower case, hyphens as spaces, of the same length."""
-    for others, one in _ALIKE.items():
-        for other in others:  # faster than `translate`, because most texts have none of them
+    for characters, one in _ALIKE.items():
+        for other in characters:  # faster than `translate`, because most texts have none of them
             text = text.replace(other, one)
     return text.lower()
 
 
-def _first(context: str, sought: Iterable[str]) -> tuple[Answer, ...]:
+def _first_occurrence(context: str, sought: Iterable[str]) -> tuple[Answer, ...]:
     """The first occurrence of any of `sought` as whole words (at one place the longest), or ()."""
     text = _folded(context)
     found = []
-    for each in sought:
-        start = text.find(each)
-        while start >= 0 and (_in_word(text, start) or _in_word(text, start + len(each))):
-            start = text.find(each, start + 1)
+    for answer in sought:
+        start = text.find(answer)
+        while start >= 0 and (_in_word(text, start) or _in_word(text, start + len(answer))):
+            start = text.find(answer, start + 1)
         if start >= 0:
-            found.append((start, -len(each)))
+            found.append((start, -len(answer)))
     if not found:
         return ()
     start, length = min(found)

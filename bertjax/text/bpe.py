@@ -33,8 +33,8 @@ class BPE(LibraryFile):
             "model.dropout": (model.get("dropout") or None, (None,)),
         }
 
-    def _plain(self, description: dict, model: dict, origin: str) -> dict[str, Any]:
-        plain = {
+    def _library_fields(self, description: dict, model: dict, origin: str) -> dict[str, Any]:
+        model_fields = {
             "type": "BPE",
             "dropout": None,
             "unk_token": model.get("unk_token"),
@@ -46,18 +46,18 @@ class BPE(LibraryFile):
             "vocab": model["vocab"],
             "merges": _merges(model, origin),
         }
-        return {"model": plain}
+        return {"model": model_fields}
 
 
 def _merges(model: Mapping[str, Any], origin: str) -> list[list[str]]:
     """The two pieces of each merge, which older files write as one text."""
     found = []
     for number, merge in enumerate(model["merges"]):
-        parts = merge.split(" ") if isinstance(merge, str) else merge
-        if len(parts) != 2:
+        pieces = merge.split(" ") if isinstance(merge, str) else merge
+        if len(pieces) != 2:
             raise InputError(
                 f"{origin}: model.merges[{number}] is {merge!r}, must be two pieces with a space "
                 "between them: download it again"
             )
-        found.append(list(parts))
+        found.append(list(pieces))
     return found

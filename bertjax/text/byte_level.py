@@ -53,9 +53,9 @@ class ByteLevelBPE(BPE):
             "pre_tokenizer.add_prefix_space": (last.get("add_prefix_space"), prefix),
         }
 
-    def _plain(self, description: dict, model: dict, origin: str) -> dict[str, Any]:
+    def _library_fields(self, description: dict, model: dict, origin: str) -> dict[str, Any]:
         split = description["pre_tokenizer"]
-        return super()._plain(description, model, origin) | {
+        return super()._library_fields(description, model, origin) | {
             "pre_tokenizer": split,
             "decoder": _DECODER,
         }
@@ -74,9 +74,9 @@ class ByteLevelBPE(BPE):
 def _byte_of_character() -> dict[str, int]:
     """openai/gpt-2 `encoder.py`, bytes_to_unicode: printable Latin-1; the others from U+0100."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    others = [byte for byte in range(256) if byte not in printable]
+    unprintable = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {
-        chr(0x100 + number): byte for number, byte in enumerate(others)
+        chr(0x100 + number): byte for number, byte in enumerate(unprintable)
     }
 
 
@@ -117,13 +117,13 @@ def _links(piece: bytes | None) -> tuple[int, int]:
         return 0, 0
     if piece == b" ":  # it belongs to the word after it
         return 0, _LETTER | _NUMBER | _OTHER
-    whole = piece.lstrip(_CONTINUATION)
-    text = whole.decode("utf-8", "ignore")
-    if len(whole) < len(piece):
+    in_word = piece.lstrip(_CONTINUATION)
+    text = in_word.decode("utf-8", "ignore")
+    if len(in_word) < len(piece):
         first = _PART
     else:
         first = _class_of(text[0]) if text else _LETTER
-    if len(text.encode()) < len(whole):
+    if len(text.encode()) < len(in_word):
         last = _PART
     else:
         last = _class_of(text[-1]) if text else _PART | _LETTER

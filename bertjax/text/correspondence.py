@@ -21,17 +21,19 @@ def old_pieces(old: Tokenizer, new: Tokenizer) -> list[list[int]]:
         number: [old.roles[role]] if role in old.roles else []
         for role, number in reversed(new.roles.items())  # of two roles of a token, the first counts
     }
-    own = {piece: [number] for number, piece in enumerate(old.tokens) if old.ordinary[number]}
-    known = of_role | {
-        number: own[piece]
-        for number, piece in enumerate(new.tokens)
-        if new.kind == old.kind and piece in own and number not in of_role
+    same_pieces = {
+        piece: [number] for number, piece in enumerate(old.tokens) if old.ordinary[number]
     }
-    others = [number for number in range(new.vocabulary_size) if number not in known]
-    ids = _SPLIT[old.kind](old, [_text(new, number) for number in others])
+    known = of_role | {
+        number: same_pieces[piece]
+        for number, piece in enumerate(new.tokens)
+        if new.kind == old.kind and piece in same_pieces and number not in of_role
+    }
+    unknown = [number for number in range(new.vocabulary_size) if number not in known]
+    ids = _SPLIT[old.kind](old, [_text(new, number) for number in unknown])
     special = set(old.special_ids)
     split = ([each for each in piece if each not in special] for piece in ids)
-    known |= dict(zip(others, split, strict=True))
+    known |= dict(zip(unknown, split, strict=True))
     return [known[number] for number in range(new.vocabulary_size)]
 
 
@@ -67,11 +69,11 @@ def _by_wordpiece(old: Tokenizer, texts: Sequence[bytes]) -> list[list[int]]:
 
 def _by_bpe(old: Tokenizer, texts: Sequence[bytes]) -> list[list[int]]:
     library, found = old.library, []
-    for each in texts:
-        text = _decoded(each)
+    for piece in texts:
+        text = _decoded(piece)
         if text and library.normalizer:
-            each = library.normalizer.normalize_str(text).encode()
-        found.append([token.id for token in library.model.tokenize(spelled(each))])
+            piece = library.normalizer.normalize_str(text).encode()
+        found.append([token.id for token in library.model.tokenize(spelled(piece))])
     return found
 
 

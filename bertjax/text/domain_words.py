@@ -57,7 +57,6 @@ def choose_words(counts: Counter[str], tokenizer: Tokenizer, number: int) -> lis
 
 
 def _is_letters(word: str) -> bool:
-    """Whether a word consists of letters, and of marks after them such as vowel signs."""
     return word[:1].isalpha() and all(unicodedata.category(each)[0] in "LM" for each in word)
 
 

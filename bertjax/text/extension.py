@@ -82,7 +82,6 @@ def _meaning(tokenizer: Tokenizer, size: int, unused: set[int]) -> tuple:
 
 
 def _with_lines(tokenizer: Tokenizer, pieces: Sequence[str]) -> Tokenizer:
-    """A WordPiece with more lines in its vocab.txt."""
     before = tokenizer.vocabulary.removesuffix(b"\n")
     lines = [before, *(piece.encode() for piece in pieces), b""]
     return tokenizer.with_vocabulary(b"\n".join(lines))

@@ -73,23 +73,25 @@ class LibraryFile(LibraryPieces):
         if any(model.get(name) is None for name in self.NEEDED) or model["vocab"] == []:
             raise InputError(f"{origin}: no model with {self.WITHOUT}")
         refuse_others(self._checks(description, model), self.KIND, origin)
-        for kind in (step.get("type") for step in normalizers):
-            if kind not in self.NORMALIZERS:
+        for type_ in (step.get("type") for step in normalizers):
+            if type_ not in self.NORMALIZERS:
                 raise InputError(
-                    f"{origin}: its normalizer is {kind!r}; bertjax reads "
+                    f"{origin}: its normalizer is {type_!r}; bertjax reads "
                     f"{', '.join(self.NORMALIZERS)}: it cannot give the ids of this tokenizer"
                 )
         self.cased = not any(s.get("lowercase", s.get("type") == _LOWERCASE) for s in normalizers)
-        plain = {
+        usual_fields = {
             "version": "1.0",
             "truncation": None,
             "padding": None,
             "added_tokens": sorted(description["added_tokens"], key=lambda token: token["id"]),
             "normalizer": description.get("normalizer"),
             "post_processor": None,
-            **self._plain(description, model, origin),
+            **self._library_fields(description, model, origin),
         }
-        written = json.dumps(plain, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+        written = json.dumps(
+            usual_fields, ensure_ascii=False, separators=(",", ":"), sort_keys=True
+        )
         self.vocabulary = written.encode()
         try:
             self.library = Library.from_buffer(self.vocabulary)
@@ -117,7 +119,7 @@ class LibraryFile(LibraryPieces):
         """What the file must have, by the place in it."""
 
     @abc.abstractmethod
-    def _plain(self, description: dict, model: dict, origin: str) -> dict[str, Any]:
+    def _library_fields(self, description: dict, model: dict, origin: str) -> dict[str, Any]:
         """The model, pre_tokenizer and decoder of the checked file, in one form."""
 
     def description(self) -> dict[str, Any]:
@@ -148,8 +150,8 @@ def refuse_others(found: Mapping[str, Check], kind: str, origin: str) -> None:
 
 def _read(data: bytes, origin: str, model: Mapping[str, Any]) -> dict[str, Any]:
     """The content of a tokenizer.json, each field of the type that it must have."""
-    kind = optional(model=optional(**model), **_PARTS)
-    description = parsed(data, kind, origin, "correct it, or download it again")
+    type_ = optional(model=optional(**model), **_PARTS)
+    description = parsed(data, type_, origin, "correct it, or download it again")
     description["added_tokens"] = description.get("added_tokens") or []
     return description
 
@@ -185,24 +187,24 @@ def template_of(description: dict[str, Any], ids: dict[str, int], origin: str) -
     processors = [step for step in steps if step.get("type") != "ByteLevel"]
     if not processors:
         return None
-    kinds = [processor.get("type") for processor in processors]
+    types = [processor.get("type") for processor in processors]
     (processor,) = processors if len(processors) == 1 else ({},)
     template = None
     cls, sep = processor.get("cls"), processor.get("sep")
-    if kinds in (["BertProcessing"], ["RobertaProcessing"]) and cls and sep:
+    if types in (["BertProcessing"], ["RobertaProcessing"]) and cls and sep:
         used = dict([cls, sep])
         first, last = (cls[1],), (sep[1],)
-        if kinds == ["BertProcessing"]:
+        if types == ["BertProcessing"]:
             template = Template(first, last, last)
         else:
             template = Template(first, last + last, last, second_type=0)
-    elif kinds == ["TemplateProcessing"]:
+    elif types == ["TemplateProcessing"]:
         tokens = processor.get("special_tokens") or {}
         used = {name: number for name, each in tokens.items() for number in each["ids"]}
         template = _of_sequences(*(_laid_out(processor, name) for name in ("single", "pair")))
     if template is None:
         raise InputError(
-            f"{origin}: its post_processor ({', '.join(map(str, kinds))}) puts texts otherwise "
+            f"{origin}: its post_processor ({', '.join(map(str, types))}) puts texts otherwise "
             "than special tokens before A, between A and B, and after the last text: bertjax "
             "cannot give the ids of this tokenizer"
         )

@@ -74,7 +74,6 @@ class MosesBPE(WordBPE):
         )
 
     def _words(self, text: str) -> str:
-        """The words of a text, with a space between them."""
         text.encode()  # raises for half a surrogate pair, which would vanish below
         text = "".join(c for c in self._mend(text) if unicodedata.category(c)[0] != "C")
         text = " ".join(self._cut(text, return_str=False, escape=False))

@@ -57,8 +57,8 @@ class SentencePiece:
         border = re.compile("(" + "|".join(map(re.escape, SPECIAL_TOKENS)) + ")")
         encoded = []
         for parts in map(border.split, texts):
-            plain, between = self.encode(parts[::2]), [[special[part]] for part in parts[1::2]]
-            in_turn = chain.from_iterable(zip_longest(plain, between, fillvalue=()))
+            text_ids, between = self.encode(parts[::2]), [[special[part]] for part in parts[1::2]]
+            in_turn = chain.from_iterable(zip_longest(text_ids, between, fillvalue=()))
             encoded.append(list(chain.from_iterable(in_turn)))
         return encoded
 

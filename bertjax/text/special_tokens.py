@@ -28,8 +28,8 @@ def names_by_role(special: Set[str], named: Mapping[str, str]) -> dict[str, str]
     """
     found = dict(named) or BERT
     for usual in _USUAL:
-        others = {role: name for role, name in usual.items() if role not in named}
-        if special >= set(others.values()) and (not named or usual.items() & named.items()):
-            found = others | dict(named)
+        usual_names = {role: name for role, name in usual.items() if role not in named}
+        if special >= set(usual_names.values()) and (not named or usual.items() & named.items()):
+            found = usual_names | dict(named)
             break
     return {role: found[role] for role in ROLES if role in found}

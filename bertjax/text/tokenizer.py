@@ -160,24 +160,24 @@ class Tokenizer:
         self.template = template or pieces.template or Template.usual(self.roles)
         self.continues_word: np.ndarray = pieces.continues_word
         self.word_links: np.ndarray | None = pieces.word_links
-        own = (
+        own_rules = (
             f"{name}={value if name in _RULES else json.dumps(value, sort_keys=True)}"
-            for name, value in self._own().items()
+            for name, value in self._own_rules().items()
         )
-        rules = " ".join([kind, str(self.cased), *own])
+        rules = " ".join([kind, str(self.cased), *own_rules])
         self.identity = hashlib.sha256(self.vocabulary + f"\0{rules}".encode()).hexdigest()
 
-    def _own(self) -> dict[str, Any]:
+    def _own_rules(self) -> dict[str, Any]:
         """The rules, special tokens and template that are not BERT's or not usual; often {}."""
         berts = dict(zip(_RULES, (not self.cased, True, False), strict=True))
-        own = {rule: getattr(self, rule) for rule in _RULES if getattr(self, rule) != berts[rule]}
+        rules = {rule: getattr(self, rule) for rule in _RULES if getattr(self, rule) != berts[rule]}
         if self.kind in LIBRARY_KINDS and self.names != BERT:
-            own[_SPECIAL_TOKENS] = self.names
+            rules[_SPECIAL_TOKENS] = self.names
         if self.template != Template.usual(self.roles):
-            own[_TEMPLATE] = template = dataclasses.asdict(self.template)
+            rules[_TEMPLATE] = template = dataclasses.asdict(self.template)
             if not template["between_type"]:  # a later field: identities stay
                 del template["between_type"]
-        return own
+        return rules
 
     @property
     def names(self) -> dict[str, str]:
@@ -308,7 +308,7 @@ class Tokenizer:
         sha256 = hashlib.sha256(self.vocabulary).hexdigest()
         description = {"kind": self.kind, "cased": self.cased, "file": name, "sha256": sha256}
         usual = {_USUAL: self.usual._asdict()} if self.usual else {}
-        write_json(path_of(directory) / DESCRIPTION_FILE, description | self._own() | usual)
+        write_json(path_of(directory) / DESCRIPTION_FILE, description | self._own_rules() | usual)
 
     def shares(self, counts: np.ndarray) -> Usual:
         """How a text is split, from the counts of its pieces, [vocabulary_size]."""

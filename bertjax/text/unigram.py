@@ -62,24 +62,24 @@ class Unigram(LibraryFile):
             "pre_tokenizer.split": (mark.get("split"), (True, None)),
         }
 
-    def _plain(self, description: dict, model: dict, origin: str) -> dict[str, Any]:
+    def _library_fields(self, description: dict, model: dict, origin: str) -> dict[str, Any]:
         *before, _ = steps_of(description, "pre_tokenizer")
         mark = {"type": "Metaspace", **_METASPACE}
         steps = [*({"type": step["type"]} for step in before), mark]
         vocabulary = [[piece, float(score)] for piece, score in model["vocab"]]
         check_numbers(f"{origin}: model.vocab", vocabulary)
-        plain = {"type": "Unigram", "unk_id": model["unk_id"], "byte_fallback": False}
+        model_fields = {"type": "Unigram", "unk_id": model["unk_id"], "byte_fallback": False}
         return {
-            "model": plain | {"vocab": vocabulary},
+            "model": model_fields | {"vocab": vocabulary},
             "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps},
             "decoder": mark,
         }
 
     def _in_mode(self, *, special: bool) -> "Library":
-        return self.library if special else self._for_texts
+        return self.library if special else self._text_library
 
     @functools.cached_property
-    def _for_texts(self) -> "Library":
+    def _text_library(self) -> "Library":
         """The tokenizer for text, in which special tokens have names that no text contains."""
         from tokenizers import Tokenizer as Library
 

@@ -144,8 +144,8 @@ def missing_characters(
     """
     known = set(tokens)
     frequent = _frequent_characters(texts, library.normalizer)
-    wanted = [(c, f"##{c}") if _continues_word(c, library) else (c,) for c in frequent]
-    return [piece for piece in chain.from_iterable(wanted) if piece not in known][:limit]
+    pieces = [(c, f"##{c}") if _continues_word(c, library) else (c,) for c in frequent]
+    return [piece for piece in chain.from_iterable(pieces) if piece not in known][:limit]
 
 
 def _batches(texts: Iterable[str], characters: int = 1 << 22) -> Iterator[str]:

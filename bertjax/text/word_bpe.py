@@ -59,8 +59,8 @@ class WordBPE(BPE):
             **self._normalizer_checks(description.get("normalizer") or {}),
         }
 
-    def _plain(self, description: dict, model: dict, origin: str) -> dict[str, Any]:
-        return super()._plain(description, model, origin) | {
+    def _library_fields(self, description: dict, model: dict, origin: str) -> dict[str, Any]:
+        return super()._library_fields(description, model, origin) | {
             "pre_tokenizer": self.PRE_TOKENIZER,
             "decoder": {"type": "BPEDecoder", "suffix": WORD_END},
         }

@@ -46,7 +46,7 @@ class WordLevel(LibraryFile):
             "pre_tokenizer.type": (split, ("BertPreTokenizer",)),
         }
 
-    def _plain(self, description: dict, model: dict, origin: str) -> dict[str, Any]:
+    def _library_fields(self, description: dict, model: dict, origin: str) -> dict[str, Any]:
         return {
             "model": {name: model[name] for name in ("type", "unk_token", "vocab")},
             "pre_tokenizer": {"type": "BertPreTokenizer"},

@@ -124,7 +124,6 @@ class WordPiece(LibraryPieces):
         return offsets
 
     def _bytes_of(self, word: str) -> int:
-        """About the memory that a cached word takes."""
         return self._WORD_BYTES + len(word) + self._ID_BYTES * len(self._cache[word])
 
     def description(self) -> dict[str, Any]:

@@ -51,8 +51,8 @@ class _Part(NamedTuple):
 
 def _abstract_part(tree: Any) -> _Part:
     mesh = jax.tree.leaves(tree)[0].sharding.mesh
-    whole = NamedSharding(mesh, PartitionSpec())
-    sums = jax.tree.map(lambda _: jax.ShapeDtypeStruct((), jnp.uint32, sharding=whole), tree)
+    replicated = NamedSharding(mesh, PartitionSpec())
+    sums = jax.tree.map(lambda _: jax.ShapeDtypeStruct((), jnp.uint32, sharding=replicated), tree)
     return _Part(tree, sums)
 
 
@@ -113,14 +113,13 @@ class _KeepWhole:
         self._policy, self._damaged = policy, damaged
 
     def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
-        whole = [each for each in checkpoints if each.step not in self._damaged]
-        kept = self._policy.should_preserve(whole, context=context)
-        steps = {each.step for each, keep in zip(whole, kept, strict=True) if keep}
+        undamaged = [each for each in checkpoints if each.step not in self._damaged]
+        kept = self._policy.should_preserve(undamaged, context=context)
+        steps = {each.step for each, keep in zip(undamaged, kept, strict=True) if keep}
         return [each.step in steps for each in checkpoints]
 
 
 def _anywhere(condition: bool) -> bool:
-    """Whether the condition holds on any process."""
     if jax.process_count() == 1:
         return condition
     return bool(multihost_utils.process_allgather(np.array(condition)).any())

@@ -1,7 +1,7 @@
-"""The update as it is compiled, for batches in one part and for batches in several.
+"""The update as it is compiled, for batches of one microbatch and of several.
 
-A batch in one part is one program. The parts of a batch may have different shapes, because each has
-texts of similar length: a program for each shape computes the gradient or adds to it, and one
+A batch of one is one program, which may split it. Several may have different shapes, because each
+has texts of similar length: a program for each shape computes the gradient or adds to it, and one
 updates.
 """
 
@@ -65,21 +65,21 @@ class CompiledStep:
             donate_argnums=0,
         )
 
-        def share(
+        def gradient_of_microbatch(
             params: Params,
             frozen: Params,
-            part: Arrays,
+            microbatch: Arrays,
             counts: Mapping[str, jax.Array],
             step: jax.Array,
             number: jax.Array,
             seed: jax.Array,
         ) -> tuple[Params, Sums]:
             key = jax.random.fold_in(step_key(seed, step), number)
-            given = moves.gather(params), frozen, part, counts, key
-            return gradient(*given, model=model, objective=objective, moves=moves)[:2]
+            arguments = moves.gather(params), frozen, microbatch, counts, key
+            return gradient(*arguments, model=model, objective=objective, moves=moves)[:2]
 
-        def add(total: tuple[Params, Sums], *of_part: Any) -> tuple[Params, Sums]:
-            return jax.tree.map(jnp.add, total, share(*of_part))
+        def add(total: tuple[Params, Sums], *of_microbatch: Any) -> tuple[Params, Sums]:
+            return jax.tree.map(jnp.add, total, gradient_of_microbatch(*of_microbatch))
 
         def update(
             state: TrainState,
@@ -93,13 +93,15 @@ class CompiledStep:
             )
 
         total = (shardings.params, everywhere)
-        of_part = (shardings.params, frozen, placement.batch, *(everywhere,) * 4)
+        of_microbatch = (shardings.params, frozen, placement.batch, *(everywhere,) * 4)
         self._counts = compiled(objective.counts, out_shardings=everywhere)
-        # The first program has no sum: making zeros and adding to them costs as much as a part.
-        self._first = compiled(share, in_shardings=of_part, out_shardings=total)
+        # The first program has no sum: making zeros and adding to them costs as much as one.
+        self._first = compiled(
+            gradient_of_microbatch, in_shardings=of_microbatch, out_shardings=total
+        )
         self._add = compiled(
             add,
-            in_shardings=(total, *of_part),
+            in_shardings=(total, *of_microbatch),
             out_shardings=total,
             donate_argnums=0,
         )
@@ -111,31 +113,33 @@ class CompiledStep:
         )
 
     def __call__(
-        self, state: TrainState, parts: Sequence[Arrays], learning_rate: float, seed: int
+        self, state: TrainState, microbatches: Sequence[Arrays], learning_rate: float, seed: int
     ) -> tuple[TrainState, Sums]:
-        """One update with the parts of a batch, which are on the devices; `state` is donated."""
+        """One update with a batch, which is on the devices; `state` is donated."""
         frozen = self._experiment.frozen
-        if len(parts) == 1:
-            return self._whole(state, frozen, parts[0], learning_rate, seed)
-        each = [self._counts(part) for part in parts]
-        counts = whole_counts({name: sum(part[name] for part in each) for name in each[0]})
-        first, *others = parts
+        if len(microbatches) == 1:
+            return self._whole(state, frozen, microbatches[0], learning_rate, seed)
+        each = [self._counts(microbatch) for microbatch in microbatches]
+        counts = whole_counts({name: sum(one[name] for one in each) for name in each[0]})
+        first, *rest = microbatches
         total = self._first(state.params, frozen, first, counts, state.step, 0, seed)
-        for number, part in enumerate(others, 1):
-            total = self._add(total, state.params, frozen, part, counts, state.step, number, seed)
+        for number, microbatch in enumerate(rest, 1):
+            total = self._add(
+                total, state.params, frozen, microbatch, counts, state.step, number, seed
+            )
         return self._update(state, total, counts, learning_rate)
 
     def needs(
-        self, state: TrainState, parts: Sequence[Arrays], learning_rate: float, seed: int
+        self, state: TrainState, microbatches: Sequence[Arrays], learning_rate: float, seed: int
     ) -> Needs:
-        """What an update with a batch in one part takes of a device; compiles it for later, too."""
-        (part,) = parts
-        lowered = self._whole.lower(state, self._experiment.frozen, part, learning_rate, seed)
+        """What an update with one microbatch takes of a device; compiles it for later, too."""
+        (microbatch,) = microbatches
+        lowered = self._whole.lower(state, self._experiment.frozen, microbatch, learning_rate, seed)
         return needs_of(lowered.compile())
 
     def lower(
         self, state: TrainState, batch: Mapping[str, jax.ShapeDtypeStruct]
     ) -> jax.stages.Lowered:
-        """The program for a batch in one part, from shapes and dtypes, for described devices."""
+        """The program for one microbatch, from shapes and dtypes, for described devices."""
         rate, seed = (jax.ShapeDtypeStruct((), dtype) for dtype in ("float32", "int32"))
         return self._whole.lower(state, self._experiment.abstract_frozen, batch, rate, seed)

@@ -76,8 +76,8 @@ class Evaluator:
         }
         by_language = {
             in_language(language, name): value
-            for language, own in held_out.languages.items()
-            for name, value in self.evaluate(params, own, batches).items()
+            for language, language_batches in held_out.languages.items()
+            for name, value in self.evaluate(params, language_batches, batches).items()
             if name in self._objective.columns
         }
         derived = self._objective.derived(metrics)

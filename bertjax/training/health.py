@@ -86,7 +86,7 @@ class HealthRules:
             self._diverging(self._of_last_stage(rows))
             or self._plateau(held_out[-2:])
             or self._warned(held_out[-3:])
-            or self._beside_baseline(held_out[-1])
+            or self._compared_with_baseline(held_out[-1])
         )
 
     def diverging_above(self, rows: Sequence[Mapping[str, Any]]) -> tuple[int, float] | None:
@@ -102,12 +102,10 @@ class HealthRules:
         return None if best is None else (best["step"], self._loss(best) + _RISE)
 
     def _of_last_stage(self, rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """The lines of the stage of the last evaluation."""
         last = [self._number(row["step"]) for row in rows if row["split"] == HELDOUT][-1:]
         return [row for row in rows if self._number(row["step"]) in last]
 
     def _number(self, step: int) -> int:
-        """The stage of an update."""
         ends = [stage.last_step for stage in self.stages]
         return min(sum(end < step for end in ends), len(ends) - 1)
 
@@ -172,7 +170,7 @@ class HealthRules:
             return None
         return HealthStatus(self.objective.warned, f"{self._figures(held_out[-1])}; {warnings[-1]}")
 
-    def _beside_baseline(self, row: Mapping[str, Any]) -> HealthStatus:
+    def _compared_with_baseline(self, row: Mapping[str, Any]) -> HealthStatus:
         """Healthy below the unigram baseline; unknown above it, and without one."""
         if self.unigram_baseline is None:
             return HealthStatus(UNKNOWN, self._figures(row))
@@ -193,7 +191,6 @@ class HealthRules:
         return row[self.objective.main_metric]
 
     def _figures(self, row: Mapping[str, Any]) -> str:
-        """The main metric, its unigram baseline, the accuracy and the tokens of an evaluation."""
         known = self.unigram_baseline is not None
         baseline = f" (unigram baseline {self.unigram_baseline:.2f})" if known else ""
         name = self.objective.accuracy
@@ -206,13 +203,13 @@ class HealthRules:
 
     def _by_language(self, row: Mapping[str, Any]) -> str:
         """The main metric of each language next to its baseline; "" if there is none."""
-        parts = []
+        texts = []
         for language, baseline in self.languages.items():
             loss = row.get(in_language(language, self.objective.main_metric))
             if loss is not None:
                 unused = "" if loss < baseline - _NEAR else ", the context is not used"
-                parts.append(f"{language} {loss:.2f} (baseline {baseline:.2f}{unused})")
-        return f"; by language: {', '.join(parts)}" if parts else ""
+                texts.append(f"{language} {loss:.2f} (baseline {baseline:.2f}{unused})")
+        return f"; by language: {', '.join(texts)}" if texts else ""
 
 
 def in_language(language: str, metric: str) -> str:

@@ -44,11 +44,11 @@ class Phase:
 
     Attributes:
       first_step, last_step: updates first_step + 1 to last_step are made in this phase.
-      parts: step within the phase -> the parts of its batch. Each is a function that makes given
-        rows of the part on the host. Several parts may have different shapes.
+      microbatches: step within the phase -> those of its batch. Each is a function that makes
+        given rows of one on the host. They may have different shapes.
       held_out: the batches for evaluation while it trains; None: it is not evaluated.
-      rows: the rows of each part, over all hosts.
-      accumulate: the microbatches of a batch of one part.
+      rows: the rows of each microbatch, over all hosts.
+      accumulate: into how many a batch is split that comes as one microbatch.
       tokens: positions of a training batch, padding included; their mean where lengths differ.
       flops: useful operations of one update; their mean where lengths differ.
       model: one that computes with the same parameters in another way; None: the experiment's.
@@ -58,7 +58,7 @@ class Phase:
     name: str
     first_step: int
     last_step: int
-    parts: Callable[[int], Sequence[Callable[[slice], HostBatch]]]
+    microbatches: Callable[[int], Sequence[Callable[[slice], HostBatch]]]
     held_out: HeldOut | None
     rows: int
     accumulate: int
@@ -127,7 +127,7 @@ class Trainer:
         self._evaluators: dict[int, Evaluator] = {}
         self._steps: dict[tuple[int, int], CompiledStep] = {}
         self._announced: set[tuple[int, str]] = set()  # the experiments and phases
-        self._compiled: set[Any] = set()  # the experiments, and the shapes of a part of a batch
+        self._compiled: set[Any] = set()  # the experiments, and the shapes of a microbatch
         mesh = experiment.placement.mesh
         peak = peak_flops(mesh.devices.flat[0].device_kind)
         self._peak = peak and peak * mesh.size
@@ -136,13 +136,13 @@ class Trainer:
         self, model: Model | None = None, objective: Objective | None = None
     ) -> Experiment:
         """The experiment of a phase; for the arguments see `Phase`."""
-        whole = self.experiment
-        model, objective = model or whole.model, objective or whole.objective
-        if model is whole.model and objective == whole.objective:
-            return whole
+        main = self.experiment
+        model, objective = model or main.model, objective or main.objective
+        if model is main.model and objective == main.objective:
+            return main
         key = id(model), objective
         if key not in self._experiments:
-            changed = dataclasses.replace(whole, model=model, objective=objective)
+            changed = dataclasses.replace(main, model=model, objective=objective)
             self._experiments[key] = changed
         return self._experiments[key]
 
@@ -168,20 +168,25 @@ class Trainer:
             return step.lower(state, batch)
 
     def update(
-        self, state: TrainState, phase: Phase, parts: Sequence[Arrays], rate: float, seed: int
+        self,
+        state: TrainState,
+        phase: Phase,
+        microbatches: Sequence[Arrays],
+        rate: float,
+        seed: int,
     ) -> tuple[TrainState, Sums]:
         """One update with a batch as `put` gives it; the state is donated."""
         step = self.step(phase.accumulate, self.experiment_of(phase.model, phase.objective))
         with self.experiment.placement.active():
-            return step(state, parts, rate, seed)
+            return step(state, microbatches, rate, seed)
 
     def needs(self, state: TrainState, plan: RunPlan, phase: Phase) -> Needs:
-        """What an update (its batch in one part) takes of a device; compiles it for `train`."""
+        """What an update with one microbatch takes of a device; compiles it for `train`."""
         step = self.step(phase.accumulate, self.experiment_of(phase.model, phase.objective))
-        parts, rate = self.put(phase, 0), plan.schedule(phase.first_step)
-        self._is_new(phase, parts)  # from now on it is not
+        microbatches, rate = self.put(phase, 0), plan.schedule(phase.first_step)
+        self._is_new(phase, microbatches)  # from now on it is not
         with self.experiment.placement.active():
-            return step.needs(state, parts, rate, plan.seed)
+            return step.needs(state, microbatches, rate, plan.seed)
 
     def evaluate(self, state: TrainState, phase: Phase, batches: int) -> dict[str, float]:
         """The metrics of the first batches of a phase's held-out text; {} if it has none."""
@@ -198,9 +203,9 @@ class Trainer:
         return self._evaluators[id(experiment)].evaluate(params, phase.held_out, batches)
 
     def put(self, phase: Phase, number: int) -> list[Arrays]:
-        """The parts of batch `number` of a phase, on the devices."""
+        """The microbatches of batch `number` of a phase, on the devices."""
         placement = self.experiment.placement
-        return [placement.put(part, phase.rows) for part in phase.parts(number)]
+        return [placement.put(microbatch, phase.rows) for microbatch in phase.microbatches(number)]
 
     def check(self, phases: Sequence[Phase]) -> None:
         """Checks, before the compilation, that all phases' batches divide over the devices."""
@@ -291,11 +296,11 @@ class Trainer:
             busy=lambda: not (unread is None or unread["loss"][0].is_ready()),  # type: ignore[attr-defined]
         )
         clock = _Clock(feed)
-        for _, parts in feed:
-            new = self._is_new(phase, parts)
+        for _, microbatches in feed:
+            new = self._is_new(phase, microbatches)
             with self._compiling(phase, session, clock) if new else contextlib.nullcontext():
                 rate = session.plan.schedule(step)
-                state, sums = self.update(state, phase, parts, rate, session.plan.seed)
+                state, sums = self.update(state, phase, microbatches, rate, session.plan.seed)
             # The update before, read while the devices work on this one.
             if unread:
                 self._read(unread, step, phase, session, clock)
@@ -309,11 +314,13 @@ class Trainer:
                 break
         return state, step
 
-    def _is_new(self, phase: Phase, parts: Sequence[Arrays]) -> bool:
-        """Whether a part has other shapes than all before it, so that a program is compiled."""
+    def _is_new(self, phase: Phase, microbatches: Sequence[Arrays]) -> bool:
+        """Whether a microbatch has shapes that no other had, so that a program is compiled."""
         experiment = id(self.experiment_of(phase.model, phase.objective))
-        shapes = [tuple((name, x.shape) for name, x in part.items()) for part in parts]
-        found = {(experiment, phase.accumulate, len(parts) > 1, each) for each in shapes}
+        shapes = [
+            tuple((name, x.shape) for name, x in microbatch.items()) for microbatch in microbatches
+        ]
+        found = {(experiment, phase.accumulate, len(microbatches) > 1, each) for each in shapes}
         new = not found <= self._compiled
         self._compiled |= found
         return new
@@ -321,9 +328,9 @@ class Trainer:
     @contextlib.contextmanager
     def _compiling(self, phase: Phase, session: "_Session", clock: "_Clock") -> Iterator[None]:
         """Keeps the block out of all rates; prints its time if it is the first of a phase."""
-        kind = id(self.experiment_of(phase.model, phase.objective)), phase.name
-        progress = session.progress if kind not in self._announced else None
-        self._announced.add(kind)
+        key = id(self.experiment_of(phase.model, phase.objective)), phase.name
+        progress = session.progress if key not in self._announced else None
+        self._announced.add(key)
         begin = time.perf_counter()
         if progress:
             progress.say(f"{phase.name}: {BEGINS}")

@@ -53,16 +53,16 @@ def less_memory(*hints: str) -> Iterator[None]:
 def out_of_memory(error: Exception, *hints: str) -> str:
     """The message for the user of such an error; for `hints` see `less_memory`."""
     device = jax.local_devices()[0]
-    asked, limit = _ASKED.search(str(error)), device_memory(device)
+    request, limit = _ASKED.search(str(error)), device_memory(device)
     facts = []
-    if asked:
-        whole = asked[2] == "bytes"
-        size = size_in_words(int(asked[1])) if whole else f"{asked[1]} {asked[2]}"
+    if request:
+        whole = request[2] == "bytes"
+        size = size_in_words(int(request[1])) if whole else f"{request[1]} {request[2]}"
         facts.append(f"{size} more were asked for")
     if limit:
         facts.append(f"JAX may use {size_in_words(limit)} of it")
-    said = f" ({', '.join(facts)})" if facts else ""
-    return f"{device.device_kind} is out of memory{said}: {what_helps(*hints)}"
+    details = f" ({', '.join(facts)})" if facts else ""
+    return f"{device.device_kind} is out of memory{details}: {what_helps(*hints)}"
 
 
 def what_helps(*hints: str) -> str:

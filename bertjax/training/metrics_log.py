@@ -67,7 +67,7 @@ class MetricsLog:
         if damaged:
             _set_aside(folder, damaged)
         self._warn(step, last_line, max((row["step"] for row in rows), default=0))
-        self._told = self._kinds_so_far()
+        self._told = self._recorded_health()
         self._drawn = 0  # the number of rows in the picture
         path = self._local / METRICS_FILE
         with atomic_write(path, "w") as file:
@@ -98,14 +98,14 @@ class MetricsLog:
         """The health of the run by all its lines."""
         return self._health.status(self._rows) if self._health else None
 
-    def _kinds_so_far(self) -> set[str]:
+    def _recorded_health(self) -> set[str]:
         """The names of the health that came at the evaluations that are in the file."""
         if not self._health:
             return set()
         ends = [end for end, row in enumerate(self._rows, 1) if row["split"] == HELDOUT]
         return {self._health.status(self._rows[:end]).name for end in ends}
 
-    def _tell(self, step: int) -> None:
+    def _warn_once(self, step: int) -> None:
         """Logs a bad health whose name has not come before."""
         status = self.status
         if status and status.is_bad and status.name not in self._told:
@@ -126,7 +126,7 @@ class MetricsLog:
             self._tracker.log(step, by_split)
         if split == HELDOUT:
             self.draw()
-            self._tell(step)
+            self._warn_once(step)
         if split == HELDOUT or time.monotonic() - self._published >= _SECONDS_BETWEEN_COPIES:
             self.publish()
 
@@ -193,7 +193,6 @@ def copy_lines(source: str | os.PathLike, folder: Path, step: int) -> None:
 
 
 def _read(folder: str | os.PathLike) -> tuple[list[dict[str, Any]], list[bytes]]:
-    """The valid lines and the damaged lines."""
     path = path_of(folder) / METRICS_FILE
     if not path.exists():
         return [], []
@@ -208,7 +207,6 @@ def _read(folder: str | os.PathLike) -> tuple[list[dict[str, Any]], list[bytes]]
 
 
 def _row(line: bytes) -> dict[str, Any] | None:
-    """Parses a line; returns None if it is damaged."""
     try:
         row = parsed(line, _ROW, METRICS_FILE, "")
         if row["split"] in (TRAIN, HELDOUT):

@@ -67,9 +67,9 @@ class Part:
         """New parameters with their axes: the trained ones, or the `frozen` ones; none shared."""
         if isinstance(self.frozen, bool) and self.frozen != frozen:
             return {}
-        whole = flatten_dict(self._init(key))
+        flat = flatten_dict(self._init(key))
         return unflatten_dict(
-            {path: leaf for path, leaf in whole.items() if self.is_frozen(path) == frozen}
+            {path: leaf for path, leaf in flat.items() if self.is_frozen(path) == frozen}
         )
 
     def _init(self, key: jax.Array) -> Params:
@@ -149,11 +149,11 @@ class Model:
         """New parameters with their logical axes: the trained ones, or the `frozen` ones."""
         if "" in self.parts:
             return self.parts[""].init(key, frozen)
-        each = {
+        by_part = {
             name: part.init(jax.random.fold_in(key, number), frozen)
             for number, (name, part) in enumerate(self.parts.items())
         }
-        return {name: params for name, params in each.items() if params}
+        return {name: params for name, params in by_part.items() if params}
 
     def __call__(
         self, params: Params, inputs: Arrays, dropout: jax.Array | None = None, part: str = ""
@@ -182,21 +182,21 @@ class Model:
 
     def factors_of(self, params: Params, part: str = "") -> Params:
         """The factors of a part's adapters, without their scale."""
-        flat = flatten_dict(self._own(params, part))
+        flat = flatten_dict(self._stored_params(params, part))
         return unflatten_dict({path: leaf for path, leaf in flat.items() if path[-1] in FACTORS})
 
     def _computed(self, params: Params, part: str) -> Params:
         """The parameters with which a part computes: those of adapters with their scale."""
-        own, changed = self._own(params, part), self.parts[part].changed
+        stored, changed = self._stored_params(params, part), self.parts[part].changed
         if not changed:
-            return own
-        flat = flatten_dict(own)
+            return stored
+        flat = flatten_dict(stored)
         for path, (scale, _) in changed.items():
             up = *path[:-1], UP
             flat[up] = scale * flat[up]
         return unflatten_dict(flat)
 
-    def _own(self, params: Params, part: str) -> Params:
+    def _stored_params(self, params: Params, part: str) -> Params:
         if "" in self.parts:
             return params
         flat = flatten_dict(params[part])
@@ -220,7 +220,6 @@ def parameters_at(path: str, params: Params) -> dict[tuple[str, ...], Any]:
 
 
 def _without(params: Params, paths: Mapping[str, str]) -> Params:
-    """The parameters, without those at these paths."""
     prefixes = [tuple(path.split("/")) for path in paths]
     if not prefixes:
         return params

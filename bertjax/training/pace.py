@@ -22,8 +22,8 @@ def pace_of(trainer: Trainer, phase: Phase, rate: float, seed: int) -> Pace:
     """Makes some updates of new parameters with the batches of a phase, one at a time."""
     state, times = trainer.experiment.initial_state(seed), []
     for number in range(1 + _UPDATES):
-        parts, begin = trainer.put(phase, number), time.perf_counter()
-        state, sums = trainer.update(state, phase, parts, rate, seed)
+        microbatches, begin = trainer.put(phase, number), time.perf_counter()
+        state, sums = trainer.update(state, phase, microbatches, rate, seed)
         jax.block_until_ready(sums)
         times.append(time.perf_counter() - begin)
     return Pace(times[0], statistics.median(times[1:]))

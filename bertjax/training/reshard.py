@@ -36,21 +36,23 @@ def reshard_between(stored: Any, used: Any, small: int = 0) -> Reshard:
     def gather(params: Params) -> Params:
         leaves, tree = jax.tree.flatten(params)
         alike: dict[tuple[NamedSharding, jax.ShapeDtypeStruct], list[int]] = {}
-        kinds = zip(jax.tree.leaves(stored), jax.tree.leaves(used), strict=True)
-        for place, kind in enumerate(kinds):
-            alike.setdefault(kind, []).append(place)
-        for kind, places in alike.items():
-            gathered = _gather_alike([leaves[place] for place in places], *kind, small)
+        pairs = zip(jax.tree.leaves(stored), jax.tree.leaves(used), strict=True)
+        for place, pair in enumerate(pairs):
+            alike.setdefault(pair, []).append(place)
+        for pair, places in alike.items():
+            gathered = _gather_alike([leaves[place] for place in places], *pair, small)
             for place, leaf in zip(places, gathered, strict=True):
                 leaves[place] = leaf
         return jax.tree.unflatten(tree, leaves)
 
     def scatter(grads: Params) -> Params:
-        def one(leaf: jax.Array, stored: NamedSharding, used: jax.ShapeDtypeStruct) -> jax.Array:
+        def scatter_leaf(
+            leaf: jax.Array, stored: NamedSharding, used: jax.ShapeDtypeStruct
+        ) -> jax.Array:
             # It is summed whole first; otherwise XLA would break up the product that makes it.
             return _move(leaf, used.sharding, stored).astype("float32")
 
-        return jax.tree.map(one, grads, stored, used)
+        return jax.tree.map(scatter_leaf, grads, stored, used)
 
     return Reshard(gather, scatter)
 
@@ -62,7 +64,7 @@ def _gather_alike(
     leaves = [leaf.astype(used.dtype) for leaf in leaves]
     sizes, splits = _joined(used.shape, stored, used.sharding)
     share = math.prod(stored.shard_shape(used.shape)) * used.dtype.itemsize
-    moves = any(here != there for here, there in splits)
+    moves = any(source != target for source, target in splits)
     if not (moves and _WHOLE in splits and share < small <= share * len(leaves)):
         return [_move(leaf, stored, used.sharding) for leaf in leaves]
     # Along this dimension, the gathered whole has each of them as a slice of its rows or columns.
@@ -77,7 +79,7 @@ Split = tuple[str | None, str | None]  # the mesh axes that split a dimension he
 
 
 def _joined(
-    shape: Sequence[int], here: NamedSharding, there: NamedSharding
+    shape: Sequence[int], source: NamedSharding, target: NamedSharding
 ) -> tuple[list[int], list[Split]]:
     """The sizes and splits of dimensions; adjacent ones that are not split are joined."""
     # A TPU pads the last two to its tiles, [12, 64] to [16, 128]. So less is moved, and a product
@@ -85,7 +87,7 @@ def _joined(
     sizes: list[int] = []
     splits: list[Split] = []
     # A spec ends with the last dimension that is split.
-    specs = ((*sharding.spec, *[None] * len(shape))[: len(shape)] for sharding in (here, there))
+    specs = ((*sharding.spec, *[None] * len(shape))[: len(shape)] for sharding in (source, target))
     for size, *axes in zip(shape, *specs, strict=True):
         split = axes[0], axes[1]
         if splits and split == splits[-1] == _WHOLE:
@@ -96,17 +98,15 @@ def _joined(
     return sizes, splits
 
 
-def _move(x: jax.Array, here: NamedSharding, there: NamedSharding) -> jax.Array:
-    """Moves an array between the devices."""
-    sizes, splits = _joined(x.shape, here, there)
-    return _constrain(x.reshape(sizes), splits, here, there).reshape(x.shape)
+def _move(x: jax.Array, source: NamedSharding, target: NamedSharding) -> jax.Array:
+    sizes, splits = _joined(x.shape, source, target)
+    return _constrain(x.reshape(sizes), splits, source, target).reshape(x.shape)
 
 
 def _constrain(
-    x: jax.Array, splits: Sequence[Split], here: NamedSharding, there: NamedSharding
+    x: jax.Array, splits: Sequence[Split], source: NamedSharding, target: NamedSharding
 ) -> jax.Array:
-    """Moves an array whose dimensions have these splits."""
-    for place, sharding in enumerate((here, there)):
+    for place, sharding in enumerate((source, target)):
         spec = PartitionSpec(*(split[place] for split in splits))
         x = jax.lax.with_sharding_constraint(x, NamedSharding(sharding.mesh, spec))
     return x

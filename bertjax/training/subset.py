@@ -46,11 +46,11 @@ def check_pattern(key: str, pattern: str) -> None:
         raise ValueError(f"{key}={pattern!r}: no pattern (a regular expression): {error}") from None
 
 
-def check_subset(adapter: AdapterSpec, frozen: str, given: bool = True) -> None:
-    """Raises InputError if `frozen` is no pattern, or no weights are `given` to train in part."""
+def check_subset(adapter: AdapterSpec, frozen: str, has_pretrained: bool = True) -> None:
+    """Raises InputError if `frozen` is no pattern, or there are no weights to train in part."""
     with about("config"):
         check_pattern("frozen", frozen)
-    if trains_part(adapter, frozen) and not given:
+    if trains_part(adapter, frozen) and not has_pretrained:
         named = f"adapter.name={adapter.name!r}" if adapter.name else f"frozen={frozen!r}"
         raise InputError(
             f"config.{named}: there are no weights to train in part: name some by config.init_from "
@@ -70,7 +70,7 @@ def stays(path: str, adapter: AdapterSpec, frozen: str) -> bool:
 
 
 def with_subset(
-    model: Model, adapter: AdapterSpec, frozen: str, given: Mapping[str, Iterable[str]]
+    model: Model, adapter: AdapterSpec, frozen: str, learned: Mapping[str, Iterable[str]]
 ) -> Model:
     """The model, of which some parameters are not trained.
 
@@ -92,8 +92,8 @@ def with_subset(
     def of(name: str, part: Part) -> Part:
         if part.frozen is True:
             return part
-        own = tuple(f"^{re.escape(branch)}/" for branch in given.get(name, ()))
-        stay = (*patterns, *own) if adapter.name else patterns
+        own_patterns = tuple(f"^{re.escape(branch)}/" for branch in learned.get(name, ()))
+        stay = (*patterns, *own_patterns) if adapter.name else patterns
         return dataclasses.replace(part, frozen=stay, adapters=adapters)
 
     found = Model({name: of(name, part) for name, part in model.parts.items()})
@@ -103,8 +103,8 @@ def with_subset(
     names = ["/".join(path) for path in flat]
     for each in patterns:
         _check_found("config.frozen", each, names)
-    if adapter.name and given:
-        branches = {branch for each in given.values() for branch in each}
+    if adapter.name and learned:
+        branches = {branch for each in learned.values() for branch in each}
         kernels = [path for path, box in flat.items() if box.inputs and path[0] in branches]
         _check_found("config.adapter.targets", adapter.targets, list(map("/".join, kernels)))
     if not jax.tree.leaves(jax.eval_shape(found.init, jax.random.key(0))):
@@ -125,7 +125,6 @@ def _alternatives(patterns: str) -> list[str]:
 
 
 def _check_found(key: str, pattern: str, paths: list[str]) -> None:
-    """Raises InputError if a pattern fits none of the paths."""
     if any(re.search(pattern, path) for path in paths):
         return
     hint = ""

@@ -326,7 +326,7 @@ def test_a_job_whose_folder_was_taken_over_stops(cloud, bucket, quick_leases, ca
         with exclusive(f"gs://{bucket}/run"):
             other = buckets._Lease(path_of(f"gs://{bucket}/run"))
             while not other._generation:  # between two of its renewals
-                with_generation, _ = other._found()
+                with_generation, _ = other._current_owner()
                 try:
                     other._write(over=with_generation)
                 except Exception as error:

@@ -13,11 +13,11 @@ from bertjax.base.errors import InputError
 from bertjax.base.validation import (
     check_numbers,
     converted,
+    integer,
     optional,
     parsed,
     real,
     record,
-    whole,
 )
 
 TOKEN = str | record(content=str)
@@ -186,11 +186,11 @@ def test_numbers_of_files():
     bad = ["", "x", "1_000", "１", "nan", "inf", "1e39", "1,5", "0x1", "1 2", True, None, [1]]
     bad += [float("nan"), float("inf"), 10**400, "9" * 5000, 1e39]
     assert all(real(value) is None for value in bad)
-    assert [whole(value) for value in ("3", "3.0", 3.0, "-4", 2**31 - 1)] == [
+    assert [integer(value) for value in ("3", "3.0", 3.0, "-4", 2**31 - 1)] == [
         3,
         3,
         3,
         -4,
         2**31 - 1,
     ]
-    assert all(whole(value) is None for value in (*bad, "1.5", 1.5, 2**31, "9" * 30))
+    assert all(integer(value) is None for value in (*bad, "1.5", 1.5, 2**31, "9" * 30))

@@ -52,7 +52,7 @@ def test_a_layer_with_other_parameters_than_its_place(vocabulary):
 
 def test_a_layer_of_another_kind_than_its_place(vocabulary):
     given = modernbert_models.small_model(vocabulary, head_types.MASKED_LM)
-    kinds_of = [given.spec.layer_kind(each) for each in range(given.spec.num_hidden_layers)]
+    kinds_of = [given.spec.layer_type(each) for each in range(given.spec.num_hidden_layers)]
     assert kinds_of[:2] == ["global", "local"]
     layer = kinds_of.index("global", 1)
     with pytest.raises(InputError, match=f"layer {layer} is global, and place 1 is for a local"):

@@ -56,7 +56,7 @@ def test_products_that_are_stored_as_here():
     """[in, out], as in GPT-2's Conv1D, with query, key and value in one array."""
     sizes = {"qkv/kernel": ((6, 3, 2, 5), 1), "qkv/bias": ((3, 2, 5), 0)}
     sizes |= {"output/kernel": ((2, 5, 6), 2)}
-    rows = (("qkv", "attn", names.as_here), ("output", "out", names.as_here))
+    rows = (("qkv", "attn", names.without_transpose), ("output", "out", names.without_transpose))
     entries = list(names.expand(rows, "", sizes))
     arrays = _arrays(entries)
     shapes = {"attn.weight": (6, 30), "attn.bias": (30,), "out.weight": (10, 6)}

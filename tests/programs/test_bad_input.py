@@ -260,7 +260,10 @@ def test_a_corpus_is_no_place_for_a_run(tmp_path):
     check_same_config(tmp_path, {"seed": 7}, free=())
     for name in ("plan.json", "store"):  # also of an unfinished one
         (tmp_path / name).mkdir()
-        for check in (check_no_corpus, partial(check_same_config, plain={"seed": 7}, free=())):
+        for check in (
+            check_no_corpus,
+            partial(check_same_config, config_dict={"seed": 7}, free=()),
+        ):
             with pytest.raises(InputError, match=r"holds a corpus.* choose another --workdir"):
                 check(tmp_path)
         (tmp_path / name).rmdir()

@@ -400,7 +400,7 @@ def test_system_errors_name_the_path(tmp_path, make, message, mode):
     path = make(tmp_path)
     with pytest.raises(OSError) as caught:
         open(path, mode)
-    shown = commandline._for_the_user(caught.value)
+    shown = commandline._user_message(caught.value)
     assert shown == (
         f"{message} ({path}): mend that, or name another place, then run the command again"
     )
@@ -501,4 +501,4 @@ def test_a_system_error_names_the_place_that_a_file_was_moved_to(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(OSError) as caught:
         os.replace(tmp_path / "file", tmp_path / "folder")
-    assert f"Is a directory ({tmp_path}/folder): mend" in commandline._for_the_user(caught.value)
+    assert f"Is a directory ({tmp_path}/folder): mend" in commandline._user_message(caught.value)

@@ -76,8 +76,8 @@ def test_a_student_begins_with_layers_of_its_teacher(
     job = Job.of(config, str(tmp_path / "run"))
     assert job.spec.encoder == encoder
     assert job.spec.num_hidden_layers == len(sources.split(","))
-    given, teacher = job.given["student"], job.trainer.experiment.frozen["teacher"]
-    for layer in given.params[encoder]["encoder"].values():
+    pretrained, teacher = job.pretrained["student"], job.trainer.experiment.frozen["teacher"]
+    for layer in pretrained.params[encoder]["encoder"].values():
         jax.tree.map(np.testing.assert_array_equal, layer, teacher["bert"]["encoder"]["layer_0"])
     said = job.announcement()
     assert "fresh" not in said
@@ -128,8 +128,8 @@ def test_weights_that_cannot_teach(tiny_corpus, tiny_run, left_to_right_run, tmp
 
 
 def test_a_teacher_without_its_head(tiny_corpus, tiny_run, tmp_path, monkeypatch):
-    given = open_model(str(tiny_run))
-    bare = dataclasses.replace(given, params={"bert": given.params["bert"]})
+    pretrained = open_model(str(tiny_run))
+    bare = dataclasses.replace(pretrained, params={"bert": pretrained.params["bert"]})
     monkeypatch.setattr(initialize, "open_model", lambda source: bare)
     with pytest.raises(InputError, match="has no masked_lm, which a teacher must have learned"):
         Job.of(_config(tiny_corpus, tiny_run), str(tmp_path / "run"))
@@ -187,5 +187,5 @@ def test_it_is_evaluated_resumed_and_exported(run, tiny_corpus, tiny_run, tmp_pa
     written = json.loads((tmp_path / "exported" / "config.json").read_text())
     assert written["architectures"] == ["DistilBertForMaskedLM"]
     again = _config(tiny_corpus, tiny_run, f"hf:{tmp_path / 'exported'}")
-    given = Job.of(again, str(tmp_path / "again")).given["student"]
-    jax.tree.map(np.testing.assert_array_equal, dict(given.params), dict(params[0]))
+    pretrained = Job.of(again, str(tmp_path / "again")).pretrained["student"]
+    jax.tree.map(np.testing.assert_array_equal, dict(pretrained.params), dict(params[0]))

@@ -7,7 +7,7 @@ import pytest
 
 from bertjax.base.errors import InputError
 from bertjax.lab.studies.estimates import Pace, Work, work_of
-from bertjax.lab.studies.files import Given, read_study
+from bertjax.lab.studies.files import StudyFiles, read_study
 from bertjax.lab.studies.outcome import is_done, read_figure
 from bertjax.lab.studies.scales import SCALES
 from bertjax.programs import score, study
@@ -60,8 +60,8 @@ def test_the_plan(tiny_corpus, data, tmp_path, monkeypatch, capsys):
     """Three seeds of each recipe take twenty minutes each, on any machine."""
     monkeypatch.setattr(study, "measured_pace", lambda *_: Pace(1e9, 10.0))
     monkeypatch.chdir(REPOSITORY)
-    given = arguments(SPEEDRUN, tiny_corpus, data, tmp_path)
-    assert study.run(*given, program="nowhere", dry_run=True) == 0
+    argv = arguments(SPEEDRUN, tiny_corpus, data, tmp_path)
+    assert study.run(*argv, program="nowhere", dry_run=True) == 0
     printed = capsys.readouterr().out
     runs = [stage for stage in read_study(SPEEDRUN, SCALES["cpu"]).stages() if not stage.start]
     assert len(runs) == 9 and {run.settings["seed"] for run in runs} == {0, 1, 2}
@@ -73,8 +73,8 @@ def test_the_plan(tiny_corpus, data, tmp_path, monkeypatch, capsys):
 def test_the_work_of_a_budget(tiny_corpus, data, tmp_path):
     def work(budget):
         stages = read_study(f"{SPEEDRUN}:{budget}", SCALES["cpu"]).stages()
-        given = Given(SPEEDRUN, str(tiny_corpus), str(data), tmp_path)
-        return work_of(next(each for each in stages if "modern" in each.name), given)
+        files = StudyFiles(SPEEDRUN, str(tiny_corpus), str(data), tmp_path)
+        return work_of(next(each for each in stages if "modern" in each.name), files)
 
     assert work("2h") == Work(0.0, 1, 7200.0)
     assert work("1e12flops") == Work(1e12, 1)
@@ -98,10 +98,10 @@ def test_a_stage_that_scores_grammar(tiny_corpus, data, tmp_path):
     """It has the accuracy that launch/score.py finds, and its budget's steps."""
     file, folder = _study(tmp_path, tiny_corpus, most="4"), tmp_path / "study"
     run, scored = read_study(str(file), SCALES["cpu"]).stages()
-    given = Given(str(file), str(tiny_corpus), str(data), folder)
+    files = StudyFiles(str(file), str(tiny_corpus), str(data), folder)
     for stage in (run, scored):
         assert not is_done(stage, folder)
-        assert not study.PROGRAMS[stage.program](stage, given)
+        assert not study.PROGRAMS[stage.program](stage, files)
         assert is_done(stage, folder)
     found = json.loads((folder / "runs" / "run" / "grammar.json").read_text())
     assert found["pairs"] == 8 and found["step"] == 11  # 6,000 tokens are 11 updates of 512
@@ -117,18 +117,18 @@ def test_a_stage_that_scores_grammar(tiny_corpus, data, tmp_path):
     ],
 )
 def test_a_stage_that_does_not_fit(tiny_corpus, data, tmp_path, changes, message):
-    given = arguments(_study(tmp_path, tiny_corpus, **changes), tiny_corpus, data, tmp_path)
+    argv = arguments(_study(tmp_path, tiny_corpus, **changes), tiny_corpus, data, tmp_path)
     with pytest.raises(InputError, match=message):
-        study.run(*given, program="nowhere", dry_run=True)
+        study.run(*argv, program="nowhere", dry_run=True)
 
 
 def test_pairs_that_are_missing(tiny_corpus, data, tmp_path):
     (data / "pairs.jsonl.xz").unlink()
-    given = arguments(_study(tmp_path, tiny_corpus), tiny_corpus, data, tmp_path)
+    argv = arguments(_study(tmp_path, tiny_corpus), tiny_corpus, data, tmp_path)
     with pytest.raises(
         InputError, match=r"stage grammar-run: .*no file or folder .*pairs\.jsonl\.xz"
     ):
-        study.run(*given, program="nowhere", dry_run=True)
+        study.run(*argv, program="nowhere", dry_run=True)
 
 
 def test_slices_of_babylm_become_documents():

@@ -14,7 +14,7 @@ from bertjax.base.errors import InputError
 from bertjax.data.corpus.store import open_tokenizer
 from bertjax.lab.studies import provenance
 from bertjax.lab.studies.estimates import Pace, Work, work_of
-from bertjax.lab.studies.files import Given, read_study
+from bertjax.lab.studies.files import StudyFiles, read_study
 from bertjax.lab.studies.scales import SCALES
 from bertjax.programs import study
 from bertjax.runs.fine_tuning.recipe import TaskRecipe
@@ -98,7 +98,7 @@ def _stages(arguments):
 @pytest.fixture
 def a_known_pace(monkeypatch):
     """A machine of 1e6 operations a second, whose programs start in 10 seconds."""
-    monkeypatch.setattr(study, "measured_pace", lambda stage, given, at_once: Pace(1e6, 10.0))
+    monkeypatch.setattr(study, "measured_pace", lambda stage, files, at_once: Pace(1e6, 10.0))
 
 
 def _dry_run(arguments, **options):
@@ -115,8 +115,8 @@ def test_the_plan_says_what_runs_and_how_long(arguments, a_known_pace, capsys):
     ]
     # Of 12 updates, 9 have 16 rows of 32 tokens, and 3 have 8 of 64.
     plain, evaluated, tuned, _, both = _stages(arguments)[:5]
-    given = Given(arguments[0], *arguments[2:4], Path(arguments[4]))
-    spec = Recipe.from_config(given.config(plain)).spec(
+    files = StudyFiles(arguments[0], *arguments[2:4], Path(arguments[4]))
+    spec = Recipe.from_config(files.config(plain)).spec(
         open_tokenizer(arguments[2]).vocabulary_size
     )
     predicted = {32: 5, 64: 10}
@@ -124,17 +124,17 @@ def test_the_plan_says_what_runs_and_how_long(arguments, a_known_pace, capsys):
         tokens * spec.flops_per_token(length, predicted[length])
         for length, tokens in {32: 9 * 16 * 32, 64: 3 * 8 * 64}.items()
     )
-    assert work_of(plain, given) == Work(pytest.approx(by_hand), programs=2)  # one for a length
+    assert work_of(plain, files) == Work(pytest.approx(by_hand), programs=2)  # one for a length
     assert f"  plain: {(by_hand / 1e6 + 2 * 10) / 60:,.0f} min" in printed
     # One epoch of training, and the prediction of dev.
     of_train, of_dev = (
         sum(texts) * spec.flops_per_token(round(sum(texts) / len(texts)), 0)
         for texts in (_lengths_of_texts(arguments, split) for split in ("train", "dev"))
     )
-    recipe = TaskRecipe.from_config(given.config(tuned))
-    assert work_of(tuned, given) == Work(pytest.approx(of_train + of_dev / 3), recipe.buckets)
-    assert work_of(both, given).operations == pytest.approx(2 * of_dev / 3)
-    assert work_of(evaluated, given) == Work()
+    recipe = TaskRecipe.from_config(files.config(tuned))
+    assert work_of(tuned, files) == Work(pytest.approx(of_train + of_dev / 3), recipe.buckets)
+    assert work_of(both, files).operations == pytest.approx(2 * of_dev / 3)
+    assert work_of(evaluated, files) == Work()
 
 
 def test_chips_share_the_work_and_not_the_start():
@@ -184,7 +184,7 @@ def test_bad_input_is_told_before_anything_starts(arguments, a_known_pace, wrong
     elif wrong == "data":
         shutil.rmtree(data)
     elif wrong in ("rows", "settings"):
-        plan = read_study(file, SCALES[scale]).plain()
+        plan = read_study(file, SCALES[scale]).as_dict()
         Path(folder).mkdir()
         Path(folder, "two_ways.plan.json").write_text(json.dumps(plan), encoding="utf-8")
         old, new = ('"masked"]', '"other"]') if wrong == "rows" else ('"gelu_tanh"', '"gelu"')
@@ -289,9 +289,9 @@ def test_all_missing_files_are_named(arguments, a_known_pace):
 @pytest.fixture
 def finished(arguments):
     """A study whose "plain" is pre-trained, evaluated and fine-tuned once, as far as files say."""
-    given = Given(arguments[0], *arguments[2:4], Path(arguments[4]))
+    files = StudyFiles(arguments[0], *arguments[2:4], Path(arguments[4]))
     plain, evaluated, tuned, *_ = stages = _stages(arguments)
-    runs = given.folder / "runs"
+    runs = files.folder / "runs"
     (runs / "plain" / "checkpoints" / "12").mkdir(parents=True)
     trial = runs / tuned.name / "trials" / "one"
     trial.mkdir(parents=True)
@@ -304,18 +304,18 @@ def finished(arguments):
     }.items():
         path.write_text(json.dumps(content), encoding="utf-8")
     for stage in (plain, evaluated, tuned):
-        provenance.remember(stage, given, provenance.made_from(stage, given))
-    yield given, stages
+        provenance.remember(stage, files, provenance.made_from(stage, files))
+    yield files, stages
     provenance._data.cache_clear()
 
 
 def test_what_is_done_is_known_by_what_it_was_made_from(finished):
-    given, stages = finished
-    assert study._done(stages, given) == {"plain", "evaluate-plain", "CoLA-plain-0"}
-    (given.folder / "made" / "CoLA-plain-0.json").unlink()  # its program looks at it again
-    assert study._done(stages, given) == {"plain", "evaluate-plain"}
-    (given.folder / "made" / "plain.json").unlink()
-    assert study._done(stages, given) == set()
+    files, stages = finished
+    assert study._finished_stages(stages, files) == {"plain", "evaluate-plain", "CoLA-plain-0"}
+    (files.folder / "made" / "CoLA-plain-0.json").unlink()  # its program looks at it again
+    assert study._finished_stages(stages, files) == {"plain", "evaluate-plain"}
+    (files.folder / "made" / "plain.json").unlink()
+    assert study._finished_stages(stages, files) == set()
 
 
 @pytest.mark.parametrize(
@@ -372,29 +372,29 @@ def test_what_is_done_is_known_by_what_it_was_made_from(finished):
     ],
 )
 def test_what_no_longer_fits_is_told(finished, tmp_path, file, old, new, message):
-    given, stages = finished
-    assert study._done(stages, given)
+    files, stages = finished
+    assert study._finished_stages(stages, files)
     provenance._data.cache_clear()  # the next command is another process
     path = tmp_path / file
     text = path.read_text(encoding="utf-8")
     assert old in text
     path.write_text(text.replace(old, new), encoding="utf-8")
     if not message:
-        assert study._done(stages, given)
+        assert study._finished_stages(stages, files)
         return
     with pytest.raises(InputError, match=f"{message}.*: undo the change; or remove the folder"):
-        study._done(stages, given)
+        study._finished_stages(stages, files)
 
 
 def test_other_text_is_told(finished, tiny_corpus, tmp_path):
-    given, stages = finished
+    files, stages = finished
     other = tmp_path / "other"
     shutil.copytree(tiny_corpus, other)
-    moved = dataclasses.replace(given, corpus=str(other))
-    assert study._done(stages, moved)  # where it lies is free
-    twice = dataclasses.replace(given, corpus=f"{other},{tiny_corpus}")
+    moved = dataclasses.replace(files, corpus=str(other))
+    assert study._finished_stages(stages, moved)  # where it lies is free
+    twice = dataclasses.replace(files, corpus=f"{other},{tiny_corpus}")
     with pytest.raises(InputError, match="stage plain: the train text changed; .*heldout text"):
-        study._done(stages, twice)
+        study._finished_stages(stages, twice)
 
 
 @pytest.mark.slow

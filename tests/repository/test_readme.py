@@ -16,7 +16,7 @@ import pytest
 
 from bertjax.interop.elmo import write_elmo
 from bertjax.interop.hugging_face import write_hugging_face
-from bertjax.lab.studies.files import Given, read_study
+from bertjax.lab.studies.files import StudyFiles, read_study
 from bertjax.lab.studies.scales import SCALES
 from bertjax.programs import convert
 from bertjax.runs.fine_tuning.recipe import TaskRecipe
@@ -598,8 +598,8 @@ def test_the_study_of_one_s_own(documents, tmp_path):
     (text,) = re.findall(r"^```python\n(.*?)^```$", documents["docs/studies.md"], re.DOTALL | re.M)
     (tmp_path / "own.py").write_text(text, encoding="utf-8")
     study = read_study(str(tmp_path / "own.py"), SCALES["cpu"])
-    given = Given("own.py", "corpus", "data", tmp_path)
-    recipes = [TaskRecipe.from_config(given.config(s)) for s in study.stages() if s.data]
+    files = StudyFiles("own.py", "corpus", "data", tmp_path)
+    recipes = [TaskRecipe.from_config(files.config(s)) for s in study.stages() if s.data]
     assert [recipe.config_dict["data"] for recipe in recipes] == ["data/reviews"] * 2
     assert [row.name for row in study.rows] == ["15% masked", "40% masked"]
 

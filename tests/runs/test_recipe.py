@@ -336,7 +336,7 @@ def test_phases(tiny_corpus):
     assert (first.first_step, first.last_step) == (0, 9)
     assert (second.first_step, second.last_step) == (9, 12)
     assert (first.tokens, second.tokens) == (16 * 32, 8 * 64)
-    (part,) = first.parts(0)
+    (part,) = first.microbatches(0)
     assert part(slice(3, 5))["input_ids"].shape == (2, 32)
     assert second.held_out.batch(0, slice(0, 8))["input_ids"].shape == (8, 64)
     # Because of attention, a row of twice the length costs more than twice as much.
@@ -357,7 +357,7 @@ def test_a_phase_has_its_own_masking_and_corpus(tiny_corpus):
     assert Recipe.from_config(json.loads(json.dumps(recipe.config_dict))) == recipe
     del config["phase_2"]["corpus"]
     first, second = phases_of(config, tiny_corpus)
-    (part,) = second.parts(0)
+    (part,) = second.microbatches(0)
     batch, held_out = part(slice(0, 8)), second.held_out.batch(0, slice(0, 8))
     assert batch["masked_lm_ids"].shape == (8, 20) and held_out["masked_lm_ids"].shape == (8, 10)
     tokens = batch["input_mask"].sum(1)
@@ -374,7 +374,7 @@ def test_a_phase_reads_its_own_corpus(tiny_corpus):
         {(str(tiny_corpus),): train},
     )
     _, alone = phases_of(tiny_config(tiny_corpus), tiny_corpus)
-    (one,), (two,) = second.parts(2), alone.parts(2)
+    (one,), (two,) = second.microbatches(2), alone.microbatches(2)
     jax.tree.map(np.testing.assert_array_equal, one(slice(0, 8)), two(slice(0, 8)))
 
 
@@ -442,7 +442,7 @@ def test_phases_of_a_byte_level_bpe(tiny_corpus, tmp_path):
     prepare.run([source], tmp_path, learn_vocabulary=290, tokenizer="bpe", held_out=0.1, workers=1)
     config = tiny_config(tmp_path, masking={"whole_words": True, "mask": 1.0, "random": 0.0})
     first, _ = phases_of(config, tmp_path)
-    batch, tokenizer = first.parts(0)[0](slice(0, 16)), Tokenizer.open(tmp_path)
+    batch, tokenizer = first.microbatches(0)[0](slice(0, 16)), Tokenizer.open(tmp_path)
     ids = batch["input_ids"]
     row, place = np.nonzero(batch["masked_lm_weights"])
     hidden = batch["masked_lm_positions"][row, place]
@@ -471,7 +471,7 @@ def test_training_and_held_out_batches_are_apart(tiny_corpus):
     config = tiny_config(tiny_corpus, phase_2={"length": 32, "batch_size": 16})
     first, second = phases_of(config, tiny_corpus)
     rows = slice(0, 16)
-    (one,), (two,) = ([part(rows) for part in phase.parts(0)] for phase in (first, second))
+    (one,), (two,) = ([part(rows) for part in phase.microbatches(0)] for phase in (first, second))
     assert (one["input_ids"] != two["input_ids"]).any()
     held_out = first.held_out.batch(0, slice(0, 8))
     np.testing.assert_array_equal(

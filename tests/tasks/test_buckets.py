@@ -54,7 +54,7 @@ def test_each_example_comes_once_an_epoch(examples, batch_size):
         assert [len(members) for members in batches[:-1]] == [batch_size] * (len(batches) - 1)
         orders.append(np.concatenate(batches))
         for step, members in zip(steps, batches, strict=True):
-            parts = epochs.parts(step)
+            parts = epochs.microbatches(step)
             np.testing.assert_array_equal(np.concatenate([part for part, _ in parts]), members)
             assert {len(part) for part, _ in parts[:-1]} <= {3}
             for part, bucket in parts:
@@ -93,7 +93,7 @@ def test_rows_of_parts_are_those_of_the_least_work():
 
     def work(rows, cost):
         epochs = Epochs(LENGTHS, buckets, 24, 1, seed=3, rows=rows)
-        parts = np.mean([len(epochs.parts(step)) for step in range(epochs.steps)])
+        parts = np.mean([len(epochs.microbatches(step)) for step in range(epochs.steps)])
         return epochs.tokens + parts * cost
 
     for cost in (0, 20, 60, 200, 2000):

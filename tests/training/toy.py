@@ -133,7 +133,7 @@ def phase(first: int, last: int, make=batch, name: str = "phase 1", accumulate: 
         name=name,
         first_step=first,
         last_step=last,
-        parts=lambda number: [partial(make, number)],
+        microbatches=lambda number: [partial(make, number)],
         held_out=HeldOut(lambda number, rows: batch(1000 + number, rows), ROWS),
         rows=ROWS,
         accumulate=accumulate,

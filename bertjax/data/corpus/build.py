@@ -214,7 +214,6 @@ def build_store_with_beam(
 
 
 def _jobs(directory: str | os.PathLike, plan: Plan) -> tuple[list[ShardJob], int]:
-    """The remaining jobs, and how many bytes of the sources are done."""
     tokenizer = Tokenizer.open(directory)
     fingerprint = f"{plan.identity} {tokenizer.identity}"
     store = store_directory(directory)
@@ -260,10 +259,10 @@ def _hint_at_splitting(plan: Plan, workers: int) -> None:
     """Prints a hint if processes stay idle because a large file cannot be cut into shards."""
     # `Extent.cut` rounds to the nearest number of pieces, so no piece exceeds 1.5 times its target.
     longest = 1.5 * shard_size(plan.size)
-    whole = [part for shard in plan.shards for part in shard.ranges if part.size > longest]
-    if whole and len(plan.shards) < workers:
+    uncut = [range_ for shard in plan.shards for range_ in shard.ranges if range_.size > longest]
+    if uncut and len(plan.shards) < workers:
         print(
-            f"{len(plan.shards)} shards for {workers} workers: {whole[0].path} cannot be cut (it "
+            f"{len(plan.shards)} shards for {workers} workers: {uncut[0].path} cannot be cut (it "
             "is compressed, or one Parquet row group): split the file for parallel work.",
             flush=True,
         )

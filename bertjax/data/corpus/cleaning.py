@@ -103,19 +103,19 @@ def _finished(folder: Path, cleaned: Plan, fingerprint: str) -> dict[str, Any] |
     path = folder / _REPORT_FILE
     if not path.exists() or not all(Path(shard.verdicts).exists() for shard in cleaned.shards):
         return None
-    kind = record(fingerprint=str, report=dict)
-    found = read_json(path, kind, hint="remove it: the same command makes it again")
+    type_ = record(fingerprint=str, report=dict)
+    found = read_json(path, type_, hint="remove it: the same command makes it again")
     return found["report"] if found["fingerprint"] == fingerprint else None
 
 
 def _report_of(cleaning: Cleaning) -> dict[str, Any]:
     """The report before the first document."""
-    asked = {
+    settings = {
         LANGUAGE: cleaning.languages,
         TASKS: cleaning.tasks,
         DUPLICATES: cleaning.duplicates,
     }
-    filters = {name: {"documents": 0, "words": 0} for name in FILTERS if asked[name]}
+    filters = {name: {"documents": 0, "words": 0} for name in FILTERS if settings[name]}
     return {"documents": 0, "words": 0, "filters": filters}
 
 
@@ -169,7 +169,6 @@ def _common(first: np.ndarray, matches: np.ndarray) -> np.ndarray:
 def _count(
     folder: Path, plan: Plan, verdicts: Sequence[np.ndarray], report: dict[str, Any]
 ) -> None:
-    """Counts what each filter has removed."""
     for its_verdicts, counts in zip(verdicts, read_notes(folder, plan, "words"), strict=True):
         report["documents"] += len(counts)
         report["words"] += int(counts.sum())
@@ -220,14 +219,14 @@ def _write_examples(
     read = _read(plan, {*chosen, *pairs.values()})
     tasks = task_texts(folder, cleaning)
     with atomic_write(folder / REMOVED_FILE, "w") as file:
-        for each in sorted(chosen):
-            path, document = read[each]
+        for shard_and_number in sorted(chosen):
+            path, document = read[shard_and_number]
             example: dict[str, Any] = {
-                "filter": FILTERS[verdicts[each[0]][each[1]] - 1],
+                "filter": FILTERS[verdicts[shard_and_number[0]][shard_and_number[1]] - 1],
                 "file": path,
             }
-            if each in pairs:
-                of_path, of_document = read[pairs[each]]
+            if shard_and_number in pairs:
+                of_path, of_document = read[pairs[shard_and_number]]
                 example |= {"of_file": of_path, "of_text": _beginning(of_document)}
             elif tasks and example["filter"] == TASKS:
                 its_words = words("\n".join(document))
@@ -243,14 +242,14 @@ def _write_examples(
             file.write(json.dumps(example, ensure_ascii=False) + "\n")
 
 
-def _read(plan: Plan, wanted: set[tuple[int, int]]) -> dict[tuple[int, int], tuple[str, Document]]:
+def _read(plan: Plan, places: set[tuple[int, int]]) -> dict[tuple[int, int], tuple[str, Document]]:
     """The file and the text of some documents, which are given by shard and number."""
     read = {}
-    for shard in sorted({shard for shard, _ in wanted}):
-        last = max(number for each, number in wanted if each == shard)
+    for shard in sorted({shard for shard, _ in places}):
+        last = max(number for each, number in places if each == shard)
         documents = islice(plan.all_documents(plan.shards[shard]), last + 1)
         for number, (path, document) in enumerate(documents):
-            if document and (shard, number) in wanted:
+            if document and (shard, number) in places:
                 read[shard, number] = path, document
     return read
 
@@ -266,11 +265,11 @@ def _verdicts_file(folder: Path, number: int) -> Path:
 def summary(folder: Path, report: dict[str, Any]) -> Iterator[str]:
     """Yields a line for each filter of a report, and one that names the examples."""
     for name, found in report["filters"].items():
-        parts = ", ".join(
+        counts = ", ".join(
             f"{found[unit]:,} {unit} ({found[unit] / max(1, report[unit]):.2%})"
             for unit in ("documents", "words")
         )
         most = Counter(found.get("found", {})).most_common(_NAMED)
         named = f" ({', '.join(f'{name} {count:,}' for name, count in most)})" if most else ""
-        yield f"removed by {name}: {parts}{named}"
+        yield f"removed by {name}: {counts}{named}"
     yield f"examples of what was removed: {folder / FOLDER / REMOVED_FILE}"

@@ -88,7 +88,6 @@ class _Job:
 
 
 def _read_shard(job: _Job) -> None:
-    """Reads one shard and writes the notes about it."""
     cleaning = job.cleaning
     tasks = task_texts(job.folder, cleaning)
     verdicts: list[int] = []
@@ -138,7 +137,6 @@ def _read_shard(job: _Job) -> None:
 
 
 def _bands(cleaning: Cleaning) -> list[str]:
-    """The names of the arrays of keys."""
     count = {"": 0, duplicates.EXACT: 1, duplicates.NEAR: duplicates.BANDS}[cleaning.duplicates]
     return [f"band{number}" for number in range(count)]
 
@@ -148,7 +146,6 @@ def _notes_file(folder: Path, number: int) -> Path:
 
 
 def _noted(folder: Path, number: int, name: str) -> np.ndarray:
-    """One array of the notes about a shard."""
     path = _notes_file(folder, number)
     try:
         with np.load(path) as arrays:

@@ -80,7 +80,6 @@ def _documents_of_file(path: Path) -> list[str] | None:
 
 
 def _docstrings(tree: ast.Module) -> Iterator[str]:
-    """Docstrings of a module, its classes and functions, in the order of the file."""
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     stack: list[ast.AST] = [tree]
     while stack:

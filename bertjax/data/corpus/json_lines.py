@@ -23,9 +23,9 @@ class JsonLines(LineFiles):
         super().__init__(pattern)
         self._fields = fields
 
-    def documents(self, part: Range, skip: Skip = Skip.NOTHING) -> Iterator[Document | None]:
-        path = part.path
-        for offset, line in self.lines(part):
+    def documents(self, range_: Range, skip: Skip = Skip.NOTHING) -> Iterator[Document | None]:
+        path = range_.path
+        for offset, line in self.lines(range_):
             text = decoded_line(line, path, offset, skip)
             yield None if text is None else self._document(text, path, offset, skip)
 
@@ -52,7 +52,6 @@ class JsonLines(LineFiles):
 
 
 def _text_of(record: Any, field: str, path: str, offset: int, skip: Skip) -> str | None:
-    """The text of a field; None for a null that is to be skipped."""
     value = record.get(field) if isinstance(record, dict) else None
     if isinstance(value, str):
         return value

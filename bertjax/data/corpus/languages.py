@@ -58,9 +58,9 @@ def language_shares(languages: Sequence[str], sizes: Sequence[float], alpha: flo
     """
     names = sorted(set(languages))
     of = np.array([names.index(language) for language in languages])
-    whole = np.bincount(of, weights=sizes)
-    wanted = (whole / whole.sum()) ** alpha
-    return (wanted[of] / wanted.sum() * np.asarray(sizes) / whole[of]).tolist()
+    sizes_by_language = np.bincount(of, weights=sizes)
+    tempered = (sizes_by_language / sizes_by_language.sum()) ** alpha
+    return (tempered[of] / tempered.sum() * np.asarray(sizes) / sizes_by_language[of]).tolist()
 
 
 def table(languages: Sequence[str], sizes: Sequence[float], shares: Sequence[float]) -> str:

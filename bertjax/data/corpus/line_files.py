@@ -86,23 +86,23 @@ class _Streams(io.RawIOBase):
     def readinto(self, buffer: Any, /) -> int:
         data = b""
         while not data:
-            more = b""
+            block = b""
             if self._stream.eof:
-                if not (more := self._behind_stream()):
+                if not (block := self._behind_stream()):
                     return 0
                 self._stream = self._new()
-            elif self._stream.needs_input and not (more := self._file.read(_BLOCK)):
+            elif self._stream.needs_input and not (block := self._file.read(_BLOCK)):
                 raise EOFError("it ends too early")
-            data = self._stream.decompress(more, len(buffer))
+            data = self._stream.decompress(block, len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
     def _behind_stream(self) -> bytes:
         """The beginning of what follows a stream and its padding; empty at the end of the file."""
-        more = self._stream.unused_data.lstrip(b"\0")
-        while not more and (block := self._file.read(_BLOCK)):
-            more = block.lstrip(b"\0")
-        return more
+        following = self._stream.unused_data.lstrip(b"\0")
+        while not following and (block := self._file.read(_BLOCK)):
+            following = block.lstrip(b"\0")
+        return following
 
 
 def open_file(name: str, buffering: int = -1) -> IO[bytes]:
@@ -200,16 +200,16 @@ class LineFiles(Source):
             for file in files(self._pattern)
         ]
 
-    def lines(self, part: Range) -> Iterator[tuple[int, bytes]]:
+    def lines(self, range_: Range) -> Iterator[tuple[int, bytes]]:
         """Yields (byte offset, line) for each line that begins in a range and is not blank."""
-        stop = self.stop(part)
-        for offset, line in lines(part.path, part.start):
+        stop = self.stop(range_)
+        for offset, line in lines(range_.path, range_.start):
             if offset >= stop:
                 return
             if not is_blank(line):
                 yield offset, line
 
     @staticmethod
-    def stop(part: Range) -> float:
+    def stop(range_: Range) -> float:
         """The offset at which a range ends; in a compressed file that is the file's end."""
-        return float("inf") if decompressor(part.path) else part.stop
+        return float("inf") if decompressor(range_.path) else range_.stop

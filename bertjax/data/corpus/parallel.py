@@ -62,10 +62,10 @@ class _AlignedFiles(Source):
         size = sum(file.size for file in found)
         return [Extent(f"{a}|{b}", counts[0], size, divisible, version)]
 
-    def documents(self, part: Range, skip: Skip = Skip.NOTHING) -> Iterator[Document | None]:
-        names = part.path.split("|")
+    def documents(self, range_: Range, skip: Skip = Skip.NOTHING) -> Iterator[Document | None]:
+        names = range_.path.split("|")
         pairs = zip(*(lines(name, 0) for name in names), strict=True)
-        for pair in islice(pairs, part.start, part.stop):
+        for pair in islice(pairs, range_.start, range_.stop):
             texts = [
                 decoded_line(line, name, offset, skip)
                 for name, (offset, line) in zip(names, pair, strict=True)
@@ -76,17 +76,17 @@ class _AlignedFiles(Source):
 class _Columns(LineFiles):
     """Two columns on each line; a line belongs to the range in which it begins."""
 
-    def documents(self, part: Range, skip: Skip = Skip.NOTHING) -> Iterator[Document | None]:
-        path = part.path
-        for offset, line in self.lines(part):
+    def documents(self, range_: Range, skip: Skip = Skip.NOTHING) -> Iterator[Document | None]:
+        path = range_.path
+        for offset, line in self.lines(range_):
             text = decoded_line(line, path, offset, skip)
             if text is None:
                 yield None
                 continue
             columns = text.split("\t")
             if len(columns) != 2:
-                wanted = f"where a text, a tab and its translation belong: {text.strip()[:60]!r}."
-                raise InputError(f"{at_line(path, offset)}: {len(columns)} columns, {wanted}")
+                problem = f"where a text, a tab and its translation belong: {text.strip()[:60]!r}."
+                raise InputError(f"{at_line(path, offset)}: {len(columns)} columns, {problem}")
             yield _pair(*columns)
 
 

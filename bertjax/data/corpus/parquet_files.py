@@ -25,14 +25,14 @@ def open_parquet(name: str) -> "Iterator[ParquetFile]":
             raise InputError(f"{name}: not a Parquet file, or damaged ({error}).") from error
 
 
-def is_text(kind: "DataType") -> bool:
+def is_text(dtype: "DataType") -> bool:
     """Whether a column of this type holds texts, or bytes that may be texts, in any encoding."""
     from pyarrow import types
 
-    if types.is_dictionary(kind):
-        kind = kind.value_type
-    kinds = (
+    if types.is_dictionary(dtype):
+        dtype = dtype.value_type
+    text_types = (
         *(types.is_string, types.is_large_string, types.is_string_view),
         *(types.is_binary, types.is_large_binary, types.is_binary_view),
     )
-    return any(is_kind(kind) for is_kind in kinds)
+    return any(is_kind(dtype) for is_kind in text_types)

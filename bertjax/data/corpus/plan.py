@@ -38,7 +38,7 @@ class PlannedShard:
     @property
     def size(self) -> int:
         """The approximate number of raw bytes."""
-        return sum(part.size for part in self.ranges)
+        return sum(range_.size for range_ in self.ranges)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,10 +73,10 @@ class Plan:
         """A hash of all settings that a shard depends on; the mixing weights are none of them."""
         specs = [spec for spec, _ in self.sources]
         parts = [
-            (number, shard.source, Path(part.path).name, part.start, part.stop, part.size)
-            + ((part.version,) if part.version else ())
+            (number, shard.source, Path(range_.path).name, range_.start, range_.stop, range_.size)
+            + ((range_.version,) if range_.version else ())
             for number, shard in enumerate(self.shards)
-            for part in shard.ranges
+            for range_ in shard.ranges
         ]
         undecodable = Skip.UNDECODABLE in self.skip
         settings = [self.held_out, self.language, undecodable, FORMAT_VERSION]
@@ -86,8 +86,8 @@ class Plan:
 
     def splitter(self, source: int) -> str:
         """The language whose rules split the sentences of a source."""
-        own, _ = split_language(self.sources[source][0])
-        return own if has_rules(own) else self.language
+        own_language, _ = split_language(self.sources[source][0])
+        return own_language if has_rules(own_language) else self.language
 
     def has_pairs(self, source: int) -> bool:
         """Whether the documents of a source are pairs, whose two texts are not split."""
@@ -96,9 +96,9 @@ class Plan:
     def all_documents(self, shard: PlannedShard) -> Iterator[tuple[str, Document | None]]:
         """The documents of one shard and their files, also removed ones; None: a skipped one."""
         source = open_source(self.sources[shard.source][0], self.installed_docs)
-        for part in shard.ranges:
-            for document in source.documents(part, self.skip):
-                yield part.path, document
+        for range_ in shard.ranges:
+            for document in source.documents(range_, self.skip):
+                yield range_.path, document
 
     def documents(self, shard: PlannedShard) -> Iterator[Document | None]:
         """The documents of one shard that are not removed, in order; None as above."""
@@ -127,7 +127,9 @@ def make_plan(
     shards = [
         PlannedShard(number, ranges)
         for number, source in enumerate(extents)
-        for ranges in _packed([part for extent in source for part in extent.cut(target)], target)
+        for ranges in _packed(
+            [range_ for extent in source for range_ in extent.cut(target)], target
+        )
     ]
     return Plan(
         tuple(sources),
@@ -198,10 +200,10 @@ def _packed(ranges: Sequence[Range], target: int) -> Iterator[tuple[Range, ...]]
     """Joins neighbouring ranges into groups of at most `target` bytes."""
     packed: list[Range] = []
     size = 0
-    for part in ranges:
-        if packed and size + part.size > target:
+    for range_ in ranges:
+        if packed and size + range_.size > target:
             yield tuple(packed)
             packed, size = [], 0
-        packed.append(part)
-        size += part.size
+        packed.append(range_)
+        size += range_.size
     yield tuple(packed)

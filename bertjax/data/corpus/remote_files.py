@@ -107,9 +107,9 @@ class _Reader(io.RawIOBase):
         self._name = name
         self._place, self._size = 0, -1
         self._file: Any = None
-        self._again(lambda: None)
+        self._with_retries(lambda: None)
 
-    def _again(self, use: Callable[[], T]) -> T:
+    def _with_retries(self, use: Callable[[], T]) -> T:
         """The result of `use`, which may need several connections."""
 
         def once() -> T:
@@ -147,16 +147,16 @@ class _Reader(io.RawIOBase):
 
     def readinto(self, buffer: Any, /) -> int:
         """Fills the buffer, unless the file ends at its size: each call may need several reads."""
-        wanted = min(len(buffer), max(0, self._size - self._place))
+        size = min(len(buffer), max(0, self._size - self._place))
         read = 0
-        while read < wanted:
-            data = self._again(partial(self._some, wanted - read))
+        while read < size:
+            data = self._with_retries(partial(self._read_some, size - read))
             buffer[read : read + len(data)] = data
             read += len(data)
             self._place += len(data)
         return read
 
-    def _some(self, most: int) -> bytes:
+    def _read_some(self, most: int) -> bytes:
         """At least one byte from the present place."""
         self._file.seek(self._place)
         if data := self._file.read(most):
@@ -175,7 +175,6 @@ def _protocol(name: str) -> str:
 
 
 def _system(name: str) -> "tuple[AbstractFileSystem, str]":
-    """The file system of an address, and the path in it."""
     import fsspec
 
     protocol = _protocol(name)

@@ -71,7 +71,7 @@ class Source(abc.ABC):
         """The files (or data set) of the source, in order; tfds may download it first."""
 
     @abc.abstractmethod
-    def documents(self, part: Range, skip: Skip = Skip.NOTHING) -> Iterator[Document | None]:
+    def documents(self, range_: Range, skip: Skip = Skip.NOTHING) -> Iterator[Document | None]:
         """The documents of one range, in order; None stands for a skipped document.
 
         Raises:
@@ -84,6 +84,6 @@ class Source(abc.ABC):
     ) -> Iterator[tuple[str, int, Document | None]]:
         """All documents, in order, each with its file and its number in it, from 1."""
         for extent in self.extents():
-            whole = Range(extent.path, 0, extent.units, extent.size, extent.version)
-            for number, document in enumerate(self.documents(whole, skip), start=1):
+            whole_file = Range(extent.path, 0, extent.units, extent.size, extent.version)
+            for number, document in enumerate(self.documents(whole_file, skip), start=1):
                 yield extent.path, number, document

@@ -69,39 +69,39 @@ def open_source(spec: str, installed_docs: Path) -> Source:
     _, spec = split_language(spec)
     if spec == INSTALLED_DOCS:
         return _Text(glob.escape(str(installed_docs)))
-    kind, colon, rest = spec.partition(":")
-    if colon and rest and kind in ("text", "lines"):
-        return (_Text if kind == "text" else _Lines)(rest)
-    if colon and rest and kind == PARALLEL:
+    format_, colon, rest = spec.partition(":")
+    if colon and rest and format_ in ("text", "lines"):
+        return (_Text if format_ == "text" else _Lines)(rest)
+    if colon and rest and format_ == PARALLEL:
         return open_parallel(rest)
-    kinds: dict[str, Callable[[str, str], Source]]
-    kinds = {"jsonl": JsonLines, "parquet": _Parquet, "tfds": _Tfds}
-    if kind not in kinds:
+    readers: dict[str, Callable[[str, str], Source]]
+    readers = {"jsonl": JsonLines, "parquet": _Parquet, "tfds": _Tfds}
+    if format_ not in readers:
         raise InputError(f"--source={spec}: not one of {KINDS}.")
     place, _, field = rest.rpartition("#")
     if not place or not field:
-        raise InputError(f"--source={spec}: write {kind}:...#NAME, where NAME holds the text.")
-    return kinds[kind](place, field)
+        raise InputError(f"--source={spec}: write {format_}:...#NAME, where NAME holds the text.")
+    return readers[format_](place, field)
 
 
 class _Text(LineFiles):
     """A document belongs to the range in which the blank line before it begins."""
 
-    def documents(self, part: Range, skip: Skip = Skip.NOTHING) -> Iterator[Document | None]:
-        path, stop = part.path, self.stop(part)
-        mine = part.start == 0
+    def documents(self, range_: Range, skip: Skip = Skip.NOTHING) -> Iterator[Document | None]:
+        path, stop = range_.path, self.stop(range_)
+        is_in_range = range_.start == 0
         decodable = True
         document: Document = []
         size = 0
-        for offset, line in lines(path, part.start):
+        for offset, line in lines(path, range_.start):
             if is_blank(line):
                 if document or not decodable:
                     yield document if decodable else None
                 document, decodable, size = [], True, 0
                 if offset >= stop:
                     return
-                mine = True
-            elif mine:
+                is_in_range = True
+            elif is_in_range:
                 size += len(line)
                 if size > MAX_DOCUMENT_BYTES:
                     raise InputError(
@@ -118,14 +118,13 @@ class _Text(LineFiles):
 class _Lines(LineFiles):
     """Text files in which each line is a document; a line belongs to the range it begins in."""
 
-    def documents(self, part: Range, skip: Skip = Skip.NOTHING) -> Iterator[Document | None]:
-        for offset, line in self.lines(part):
-            text = decoded_line(line, part.path, offset, skip)
+    def documents(self, range_: Range, skip: Skip = Skip.NOTHING) -> Iterator[Document | None]:
+        for offset, line in self.lines(range_):
+            text = decoded_line(line, range_.path, offset, skip)
             yield None if text is None else paragraphs(text)
 
 
 def _decoded(value: Any, where: str, skip: Skip) -> Document | None:
-    """The paragraphs of one record's bytes or text."""
     if isinstance(value, str):
         return paragraphs(value)
     if value is None and Skip.NULLS in skip:
@@ -160,9 +159,9 @@ class _Parquet(Source):
                 if self._column not in schema.names:
                     names = ", ".join(schema.names)
                     raise InputError(f"{path}: no column {self._column!r}; it has {names}.")
-                kind = schema.field(self._column).type
-                if not is_text(kind):
-                    raise InputError(f"{path}: column {self._column!r} is {kind}, not text.")
+                dtype = schema.field(self._column).type
+                if not is_text(dtype):
+                    raise InputError(f"{path}: column {self._column!r} is {dtype}, not text.")
                 index = schema.names.index(self._column)
                 sizes = [
                     metadata.row_group(group).column(index).total_uncompressed_size
@@ -174,11 +173,11 @@ class _Parquet(Source):
             raise InputError(f"{self._pattern}: no rows in any of its files.")
         return extents
 
-    def documents(self, part: Range, skip: Skip = Skip.NOTHING) -> Iterator[Document | None]:
-        path = part.path
+    def documents(self, range_: Range, skip: Skip = Skip.NOTHING) -> Iterator[Document | None]:
+        path = range_.path
         with open_parquet(path) as file:
-            groups = range(part.start, part.stop)
-            row = sum(file.metadata.row_group(group).num_rows for group in range(part.start))
+            groups = range(range_.start, range_.stop)
+            row = sum(file.metadata.row_group(group).num_rows for group in range(range_.start))
             batches = file.iter_batches(256, row_groups=list(groups), columns=[self._column])
             for batch in batches:
                 # The rows are cast to bytes, so that each row's UTF-8 is checked here.
@@ -205,8 +204,8 @@ class _Tfds(Source):
             raise InputError(f"tfds:{self._place}: the split is empty.")
         return [Extent(self._place, split.num_examples, split.num_bytes)]
 
-    def documents(self, part: Range, skip: Skip = Skip.NOTHING) -> Iterator[Document | None]:
+    def documents(self, range_: Range, skip: Skip = Skip.NOTHING) -> Iterator[Document | None]:
         records = tfds.open_split(self._name, self._split, [self._feature])
-        for number in range(part.start, part.stop):
+        for number in range(range_.start, range_.stop):
             where = f"tfds:{self._place} example {number} feature {self._feature!r}"
             yield _decoded(records[number][self._feature], where, skip)

@@ -45,11 +45,11 @@ def staged(folder: Path, identity: str, files: Mapping[str, Mapping[str, Any]], 
                 _copy_files(folder, copy, files)
                 with atomic_write(copy / last) as file:
                     file.write((folder / last).read_bytes())
-                _tell(folder, copy)
+                _announce_copy(folder, copy)
     return copy
 
 
-def _tell(folder: Path, copy: Path) -> None:
+def _announce_copy(folder: Path, copy: Path) -> None:
     """Prints where a new copy is, and how to delete it."""
     print(
         f"{folder}: copied to {copy}, {_size(copy)}, which stays there until you delete it: "
@@ -59,7 +59,6 @@ def _tell(folder: Path, copy: Path) -> None:
 
 
 def _size(folder: Path) -> str:
-    """The size of all that is in a folder, in words."""
     return size_in_words(sum(p.stat().st_size for p in folder.rglob("*") if p.is_file()))
 
 

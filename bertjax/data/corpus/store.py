@@ -181,8 +181,11 @@ class TokenStore:
         sources = _nonempty_sources(stores, weights, manifests, split)
         if alpha != 1.0:
             _check_alpha(names, weights, manifests, alpha)
-            given = [split_language(s.name)[0] for s in sources], [s.tokens for s in sources]
-            by_language = language_shares(*given, alpha)
+            languages_and_tokens = (
+                [split_language(s.name)[0] for s in sources],
+                [s.tokens for s in sources],
+            )
+            by_language = language_shares(*languages_and_tokens, alpha)
             sources = [s._replace(share=x) for s, x in zip(sources, by_language, strict=True)]
         if not sources:
             hint = "--held_out=0.05" if split == HELDOUT else "more text or a smaller --held_out"
@@ -219,10 +222,12 @@ class TokenStore:
 
     def of_language(self, language: str) -> Self:
         """The same store, of which only the sources of one language are read."""
-        own = [source for source in self.sources if source.language == language]
-        whole = sum(source.share for source in own)
+        of_language = [source for source in self.sources if source.language == language]
+        total_share = sum(source.share for source in of_language)
         store = copy.copy(self)
-        store.sources = tuple(source._replace(share=source.share / whole) for source in own)
+        store.sources = tuple(
+            source._replace(share=source.share / total_share) for source in of_language
+        )
         store.identity = canonical_hash([self.identity, language])
         return store
 

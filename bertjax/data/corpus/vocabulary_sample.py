@@ -29,22 +29,21 @@ def vocabulary_sample(plan: Plan, most: int, alpha: float = 1.0) -> list[str]:
     print(table(languages, sizes, shares), flush=True)
     texts: list[str] = []
     for language in dict.fromkeys(languages):
-        mine = [number for number, each in enumerate(languages) if each == language]
-        shards = tuple(shard for shard in plan.shards if shard.source in mine)
-        own = dataclasses.replace(plan, shards=shards)
-        share = sum(shares[number] for number in mine)
-        wanted = round(share * min(most, plan.size))
-        found = _sample(own, wanted)
+        of_language = [number for number, each in enumerate(languages) if each == language]
+        shards = tuple(shard for shard in plan.shards if shard.source in of_language)
+        language_plan = dataclasses.replace(plan, shards=shards)
+        share = sum(shares[number] for number in of_language)
+        bytes_left = round(share * min(most, plan.size))
+        found = _sample(language_plan, bytes_left)
         for text in cycle(found):
             texts.append(text)
-            wanted -= len(text.encode())
-            if wanted <= 0:
+            bytes_left -= len(text.encode())
+            if bytes_left <= 0:
                 break
     return texts
 
 
 def _sample(plan: Plan, most: int) -> list[str]:
-    """About `most` bytes of the training text of a plan."""
     documents = spread_documents(plan, most * _READ_PER_SAMPLED)
     return sample_documents(documents, held_out=plan.held_out, max_bytes=most)
 

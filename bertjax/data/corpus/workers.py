@@ -53,8 +53,8 @@ def worker_context() -> SpawnContext:
     """The context that makes worker processes; see `multiprocessing.get_context`."""
     # If the main process is ended by a signal, Python's resource tracker cleans up after it. Its
     # warnings about that would only confuse the user.
-    given = [each for each in os.environ.get("PYTHONWARNINGS", "").split(",") if each]
-    os.environ["PYTHONWARNINGS"] = ",".join(dict.fromkeys([*given, "ignore:resource_tracker"]))
+    filters = [each for each in os.environ.get("PYTHONWARNINGS", "").split(",") if each]
+    os.environ["PYTHONWARNINGS"] = ",".join(dict.fromkeys([*filters, "ignore:resource_tracker"]))
     return _Context()
 
 

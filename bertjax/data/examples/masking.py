@@ -79,13 +79,12 @@ class MaskingRule:
         # and the sum of p log p over all other tokens.
         certain = unchanged * frequencies / np.where(shown > 0, shown, 1.0)
         right = certain + (1 - certain) * frequencies
-        others = (1 - frequencies) * _x_log_x(1 - certain)
-        others -= (1 - certain) * (entropy + _x_log_x(frequencies))
-        return float(self.mask * entropy - (shown * (_x_log_x(right) + others)).sum())
+        other_tokens = (1 - frequencies) * _x_log_x(1 - certain)
+        other_tokens -= (1 - certain) * (entropy + _x_log_x(frequencies))
+        return float(self.mask * entropy - (shown * (_x_log_x(right) + other_tokens)).sum())
 
 
 def _x_log_x(x: np.ndarray) -> np.ndarray:
-    """x log x, and 0 at 0."""
     return x * np.log(np.where(x > 0, x, 1.0))
 
 

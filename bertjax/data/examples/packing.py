@@ -163,5 +163,4 @@ def _places(compositions: list[Composition], size: int, specials: int) -> list[n
 
 
 def _starts(counts: np.ndarray | list[int]) -> np.ndarray:
-    """[0, counts[0], counts[0] + counts[1], ...], int64."""
     return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])

@@ -60,8 +60,8 @@ class PermutedTokens:
             ids = rows.arrays["input_ids"]
             length = ids.shape[1]
             predicted, order = np.zeros(ids.shape, bool), np.zeros(ids.shape, np.int32)
-            parts = slice(self.reuse), slice(self.reuse, length)
-            for number, (part, goal) in enumerate(zip(parts, self._goals(length), strict=True)):
+            halves = slice(self.reuse), slice(self.reuse, length)
+            for number, (part, goal) in enumerate(zip(halves, self._goals(length), strict=True)):
                 may = ordinary[ids[:, part]]
                 begin = may & begins[ids[:, part]]
                 chosen = spans(may, begin, goal, self.one_in, draws, index, number)

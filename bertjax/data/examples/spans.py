@@ -133,9 +133,11 @@ class SpanSampler:
         last, first = end == documents[document + 1], start == documents[document]
         replaces_a = last & (~first | (draws.below(2, "piece", index) == 1))
         cut, inside = self._cut(index, sentence, start, end, replaces_a)
-        wanted = np.where(replaces_a, cut - start, end - cut)
-        place, available = self._elsewhere(index, source, document, wanted, replaces_a, inside)
-        length = self._alike(np.minimum(wanted, available), np.stack([cut, place]), replaces_a)
+        needed = np.where(replaces_a, cut - start, end - cut)
+        place, available = self._other_document(index, source, document, needed, replaces_a, inside)
+        length = self._aligned_length(
+            np.minimum(needed, available), np.stack([cut, place]), replaces_a
+        )
 
         # Only this draw decides whether the replacement is used.
         is_random = draws.below(2, "is random", index)
@@ -168,12 +170,12 @@ class SpanSampler:
         following = np.searchsorted(sentences, place, side="right")
         return np.where(inside, place, sentences[following - replaces_a]), inside
 
-    def _elsewhere(
+    def _other_document(
         self,
         index: np.ndarray,
         source: np.ndarray,
         document: np.ndarray,
-        wanted: np.ndarray,
+        length: np.ndarray,
         for_a: np.ndarray,
         inside: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -187,26 +189,28 @@ class SpanSampler:
         place = np.where(place >= own, place + own_end - own, place)
         other = np.searchsorted(documents, place, side="right") - 1
         begin, stop = documents[other], documents[other + 1]
-        low = np.where(for_a, np.minimum(begin + wanted, stop - 1), begin)
-        high = np.where(for_a, stop - 1, np.maximum(stop - wanted, begin))
+        low = np.where(for_a, np.minimum(begin + length, stop - 1), begin)
+        high = np.where(for_a, stop - 1, np.maximum(stop - length, begin))
         place = np.where(inside, place, np.clip(place, low, high))
         sentence = np.searchsorted(sentences, place, side="right") - 1
         before, after = sentences[sentence], sentences[sentence + 1]
         # A random position is more often in a long sentence, so the neighbouring sentence is used
         # if it has enough tokens.
-        backwards = np.where(before - begin >= wanted, before, after)
-        forwards = np.where(stop - after >= wanted, after, before)
+        backwards = np.where(before - begin >= length, before, after)
+        forwards = np.where(stop - after >= length, after, before)
         border = np.where(for_a, backwards, forwards)
         # Inside a sentence, A begins with the sentence, or B ends with it. A sentence of one token
         # has no inside.
         within = inside & (after - before > 1)
         begin, stop = np.where(within, before, begin), np.where(within, after, stop)
-        backwards = np.minimum(begin + wanted, stop - 1)
-        forwards = np.maximum(stop - wanted, begin + 1)
+        backwards = np.minimum(begin + length, stop - 1)
+        forwards = np.maximum(stop - length, begin + 1)
         place = np.where(inside, np.where(for_a, backwards, forwards), border)
         return place, np.where(for_a, place - begin, stop - place)
 
-    def _alike(self, length: np.ndarray, places: np.ndarray, for_a: np.ndarray) -> np.ndarray:
+    def _aligned_length(
+        self, length: np.ndarray, places: np.ndarray, for_a: np.ndarray
+    ) -> np.ndarray:
         """A length <= `length` at which both texts, or neither, end (A: begin) with a sentence."""
         sentences = self._store.sentence_starts
         outer = np.where(for_a, places - length, places + length)

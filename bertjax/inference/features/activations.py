@@ -70,11 +70,13 @@ def chosen_layers(choice: LayerChoice, depth: int) -> tuple[int, ...]:
     return tuple(layer % (depth + 1) for layer in choice.layers) or tuple(range(1, depth + 1))
 
 
-def all_layers(given: Pretrained, max_length: int, compute_dtype: str = "float32") -> Extractor:
+def all_layers(
+    pretrained: Pretrained, max_length: int, compute_dtype: str = "float32"
+) -> Extractor:
     """The extractor that `compute` needs, with the outputs of all layers."""
-    layers = tuple(range(given.spec.num_hidden_layers + 1))
+    layers = tuple(range(pretrained.spec.num_hidden_layers + 1))
     options = Options(FIRST_PIECES, layers, max_length=max_length, compute_dtype=compute_dtype)
-    return Extractor(given, options)
+    return Extractor(pretrained, options)
 
 
 def compute(folder: Path, name: str, encoded: EncodedWords, extractor: Extractor) -> np.ndarray:
@@ -87,14 +89,14 @@ def compute(folder: Path, name: str, encoded: EncodedWords, extractor: Extractor
       InputError: the disk is full, another process is using the folder, or the file is damaged.
     """
     final = folder / f"{name}-{_identity(encoded, extractor)[:16]}.npy"
-    path = from_first(lambda: _found(final))
+    path = from_first(lambda: _checked_file(final))
     if not path:
         with exclusive_on_first(folder):
             path = _fill(final, encoded, extractor)
     return np.load(path, mmap_mode="r")
 
 
-def _found(final: Path) -> str | None:
+def _checked_file(final: Path) -> str | None:
     """The finished file, whose content is checked."""
     path = content_named(final)
     if path:
@@ -235,10 +237,10 @@ class WordFeatures(EncodedWords):
         batch = super().batch(fields, examples, rows, length, pad_id=0)
         numbers, mask = batch.pop("input_ids"), batch.pop("input_mask")
         del batch["token_type_ids"]
-        there = mask > 0
+        is_word = mask > 0
         activations = np.zeros(
             (*numbers.shape, len(self.layers), self.activations.shape[-1]), self.activations.dtype
         )
         for place, layer in enumerate(self.layers):
-            activations[there, place] = self.activations[layer, numbers[there]]
+            activations[is_word, place] = self.activations[layer, numbers[is_word]]
         return batch | {"activations": activations, "word_mask": mask}

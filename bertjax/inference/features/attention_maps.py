@@ -41,7 +41,7 @@ def attention_maps(pretrained: Pretrained, text: str, most: int) -> AttentionMap
         "token_type_ids": np.array([sequence.token_types], np.int32),
     }
     found = _recorded(spec, pretrained.params[spec.encoder], batch)
-    layers = [leaf[0] for leaf in jax.tree.leaves(_in_order(found))]
+    layers = [leaf[0] for leaf in jax.tree.leaves(_leaves_by_number(found))]
     if not layers:
         raise InputError(
             f"{pretrained.origin}: {pretrained.family.name} does not record its attention: leave "
@@ -60,9 +60,9 @@ def _recorded(
     return found.get(ATTENTION, {})
 
 
-def _in_order(tree: Any) -> list[Any]:
+def _leaves_by_number(tree: Any) -> list[Any]:
     """The leaves of a tree whose keys end in numbers, in the order of these."""
     if not isinstance(tree, dict):
         return [tree]
     keys = sorted(tree, key=lambda key: int(key.rpartition("_")[2]) if key[-1].isdigit() else -1)
-    return [leaf for key in keys for leaf in _in_order(tree[key])]
+    return [leaf for key in keys for leaf in _leaves_by_number(tree[key])]

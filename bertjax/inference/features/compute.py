@@ -73,12 +73,12 @@ class Options:
         """These options; where None, those of the model's own (dense) vectors of passages."""
         if not embedding or embedding.kind != DENSE:
             return self
-        own: dict[str, Any] = {"features": embedding.pooling}
-        own |= {"max_length": embedding.passage_length or None}
+        defaults: dict[str, Any] = {"features": embedding.pooling}
+        defaults |= {"max_length": embedding.passage_length or None}
         if (self.features or embedding.pooling) in POOLED:
-            own["normalize"] = embedding.normalize
+            defaults["normalize"] = embedding.normalize
         return dataclasses.replace(
-            self, **{name: value for name, value in own.items() if getattr(self, name) is None}
+            self, **{name: value for name, value in defaults.items() if getattr(self, name) is None}
         )
 
 

@@ -89,7 +89,6 @@ class Parts:
             self._finished[int(path.stem.partition("-")[0])] = path
 
     def _path(self, number: int) -> Path:
-        """The path of a part, without the digest in its name."""
         return self._folder / f"{number:05}.arrow"
 
     def write(
@@ -129,7 +128,6 @@ def _tables(paths: Sequence[Path]) -> Iterator[Any]:
 
 
 def _table(vectors: Sequence[np.ndarray], tokens: Sequence[list[str]] | None) -> Any:
-    """Converts the vectors of texts to an Arrow table."""
     import pyarrow as arrow
 
     flat = np.concatenate(vectors)

@@ -117,8 +117,8 @@ class TextEncoder:
     longer text is cut first (google-research/bert, `_truncate_seq_pair`).
     """
 
-    def __init__(self, tokenizer: Tokenizer, kind: str, max_length: int):
-        self._tokenizer, self._kind, self._max_length = tokenizer, kind, max_length
+    def __init__(self, tokenizer: Tokenizer, features: str, max_length: int):
+        self._tokenizer, self._features, self._max_length = tokenizer, features, max_length
 
     def encode(
         self, texts: Iterable[str], at_once: int = 1000, *, pairs: bool = True
@@ -126,14 +126,14 @@ class TextEncoder:
         """Encodes texts, `at_once` of them together; with `pairs`, "A ||| B" is a pair of texts."""
         texts = iter(texts)
         while some := list(islice(texts, at_once)):
-            parts = (text.rpartition(SEPARATOR) if pairs else ("", "", text) for text in some)
-            each = [[a, b] if bar else [b] for a, bar, b in parts]
-            halves = self._halves(list(chain.from_iterable(each)))
-            for one in each:
+            split_texts = (text.rpartition(SEPARATOR) if pairs else ("", "", text) for text in some)
+            sides = [[a, b] if bar else [b] for a, bar, b in split_texts]
+            halves = self._halves(list(chain.from_iterable(sides)))
+            for one in sides:
                 yield self._join([next(halves) for _ in one])
 
     def _halves(self, texts: list[str]) -> Iterator[_Half]:
-        if self._kind not in (WORDS, FIRST_PIECES):
+        if self._features not in (WORDS, FIRST_PIECES):
             for ids in self._tokenizer.encode(texts):
                 yield _Half(ids, np.zeros(len(ids), np.int64), [])
             return
@@ -165,19 +165,19 @@ class TextEncoder:
     ) -> tuple[np.ndarray, np.ndarray, list[str] | None]:
         """Returns the fields groups, places and tokens of `EncodedText`."""
         size = len(ids)
-        if self._kind in POOLED:
+        if self._features in POOLED:
             groups = np.zeros(size, np.int32)
-            if self._kind == CLS:
+            if self._features == CLS:
                 groups[ids != self._tokenizer.cls_id] = -1
-            if self._kind == LAST:
+            if self._features == LAST:
                 groups[:-1] = -1
             return groups, np.zeros(1, np.int64), None
-        if self._kind == TOKENS:
+        if self._features == TOKENS:
             names = self._tokenizer.readable
             return np.arange(size, dtype=np.int32), np.arange(size), [names[i] for i in ids]
         in_word = word_of >= 0
         groups = np.full(size, -1, np.int32)
         places, groups[in_word] = np.unique(word_of[in_word], return_inverse=True)
-        if self._kind == FIRST_PIECES:
+        if self._features == FIRST_PIECES:
             groups[1:][groups[1:] == groups[:-1]] = -1
         return groups, places, words

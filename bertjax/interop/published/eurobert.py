@@ -52,8 +52,8 @@ def _check_old_pooling(field: str, config: Mapping[str, Any]) -> None:
 
 def check_head_width(field: str, config: Mapping[str, Any]) -> None:
     """Raises ValueError for heads that are not D / N wide; null: they are."""
-    width, heads, wanted = config[field], config["num_attention_heads"], config["hidden_size"]
-    fits = width is None or width * heads == wanted
+    width, heads, expected = config[field], config["num_attention_heads"], config["hidden_size"]
+    fits = width is None or width * heads == expected
     check_only(fits, field, width, "hidden_size / num_attention_heads")
 
 

@@ -16,7 +16,7 @@ from bertjax.interop.config_rows import (
     only_written,
 )
 from bertjax.interop.config_rows import Row as ConfigRow
-from bertjax.interop.names import Names, as_here
+from bertjax.interop.names import Names, without_transpose
 from bertjax.models.encoders import head_types
 
 _COMMON = {
@@ -46,17 +46,16 @@ def _names(
     rows: tuple[ConfigRow, ...],
     wanted: Mapping[str, Any],
 ) -> Names:
-    """The names of one of the two; `token` and `position` are its tables of embeddings."""
     return Names(
         classes={head_type: prefix + ending for head_type, ending in classes.items()},
         bare="transformer.",
         encoder=(
             ("embeddings/token", f"{token}.weight"),
             ("embeddings/position", f"{position}.weight"),
-            ("encoder/layer_{i}/attention/qkv", "h.{i}.attn.c_attn", as_here),
-            ("encoder/layer_{i}/attention/output", "h.{i}.attn.c_proj", as_here),
-            ("encoder/layer_{i}/intermediate", "h.{i}.mlp.c_fc", as_here),
-            ("encoder/layer_{i}/output", "h.{i}.mlp.c_proj", as_here),
+            ("encoder/layer_{i}/attention/qkv", "h.{i}.attn.c_attn", without_transpose),
+            ("encoder/layer_{i}/attention/output", "h.{i}.attn.c_proj", without_transpose),
+            ("encoder/layer_{i}/intermediate", "h.{i}.mlp.c_fc", without_transpose),
+            ("encoder/layer_{i}/output", "h.{i}.mlp.c_proj", without_transpose),
             ("encoder/layer_{i}/attention_norm", "h.{i}.ln_1"),
             ("encoder/layer_{i}/output_norm", "h.{i}.ln_2"),
             ("final_norm", "ln_f"),

@@ -46,9 +46,9 @@ def _ungated(spec: Any) -> int:
 
 
 def _check_range(field: str, config: Mapping[str, Any]) -> None:
-    wanted = config["decoder_init_range"]
-    fits = config[field] == wanted
-    check_only(fits, field, config[field], f"that of decoder_init_range, {wanted},")
+    expected = config["decoder_init_range"]
+    fits = config[field] == expected
+    check_only(fits, field, config[field], f"that of decoder_init_range, {expected},")
 
 
 def _activation(field: str, config: Mapping[str, Any]) -> None:

@@ -28,7 +28,6 @@ _LONGEST = Operation(int, _longest, lambda spec: spec.position_rows)
 
 
 def _names(class_prefix: str) -> Names:
-    """The names of one of the models of this architecture, by the prefix of its classes."""
     return Names(
         classes={head_type: class_prefix + ending for head_type, ending in _KINDS.items()},
         bare="roberta.",

@@ -25,7 +25,6 @@ _BARE = (
 
 
 def _languages(field: str, config: Mapping[str, Any]) -> int:
-    """The languages that have embeddings."""
     languages = config[field] if config.get("use_lang_emb", True) else 0
     return languages if languages > 1 else 0
 

@@ -38,7 +38,7 @@ def agreement_pairs(rows: Iterator[FileRow]) -> Iterator[Pair]:
         words = right.text("sent").split()
         if words[-1] == _END:
             words.pop()
-        place = right.whole("len_prefix", len(words))
+        place = right.integer("len_prefix", len(words))
         good, bad = (
             " ".join([*words[:place], row.text("form"), *words[place + 1 :]])
             for row in (right, wrong)

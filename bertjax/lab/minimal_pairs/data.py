@@ -49,7 +49,6 @@ def read_pairs(data: str, most: int | None = None) -> list[Pair]:
 
 
 def _files(path: Path) -> list[Path]:
-    """The file itself, or the files of a folder."""
     if not path.is_dir():
         if not official_files.exists(path.parent, path.name):
             raise InputError(f"--data: no file or folder {path}: check the name")

@@ -39,6 +39,5 @@ def blimp_pair(row: FileRow, file: str) -> Pair:
 
 
 def _name(row: FileRow, column: str) -> str:
-    """The name in a column; "" if the row has none."""
     name = row.string(column) if column in row.fields else ""
     return _PAPERS_NAMES.get(name, name)

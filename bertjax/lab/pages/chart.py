@@ -48,9 +48,9 @@ class Chart:
     def is_like(self, other: "Chart") -> bool:
         """Whether the curves have the same steps, and values that nobody can tell apart."""
         return len(self.curves) == len(other.curves) and all(
-            np.array_equal(mine.steps, theirs.steps)
-            and np.allclose(mine.values, theirs.values, rtol=_SAME, atol=0, equal_nan=True)
-            for mine, theirs in zip(self.curves, other.curves, strict=True)
+            np.array_equal(curve.steps, other_curve.steps)
+            and np.allclose(curve.values, other_curve.values, rtol=_SAME, atol=0, equal_nan=True)
+            for curve, other_curve in zip(self.curves, other.curves, strict=True)
         )
 
     def html(
@@ -73,7 +73,7 @@ class Chart:
         drawn = element(
             "svg",
             element("title", f"{self.title} over {self.over}"),
-            *self._behind(view),
+            *self._background(view),
             *_axes(view),
             *(each for curve in thin for each in _drawn(curve, places[curve.name], view)),
             viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
@@ -117,7 +117,7 @@ class Chart:
         first, last = min(0.0, steps.min()), steps.max()
         return first, max(last, first + 1.0), low - room, high + room
 
-    def _behind(self, view: tuple[float, float, float, float]) -> list[Html]:
+    def _background(self, view: tuple[float, float, float, float]) -> list[Html]:
         left, right, low, high = view
         found = []
         for band in self.bands:
@@ -153,11 +153,11 @@ class Chart:
     def _figures(self) -> Html:
         rows: list[list[Any]] = []
         for curve in self.curves:
-            there = np.isfinite(curve.values)
-            if not there.any():
+            is_finite = np.isfinite(curve.values)
+            if not is_finite.any():
                 rows.append([curve.name, "not finite", "", "", "", "", ""])
                 continue
-            steps, values = curve.steps[there], curve.values[there]
+            steps, values = curve.steps[is_finite], curve.values[is_finite]
             chosen = (len(values) - 1, int(values.argmin()), int(values.argmax()))
             cells = [cell for at in chosen for cell in (float(values[at]), _rounded(steps[at]))]
             rows.append([curve.name, *cells])
@@ -176,25 +176,24 @@ def thinned(curve: Curve, most: int) -> Curve:
     edges = np.linspace(0, len(curve.steps), max(most // 2, 1) + 1).astype(int)
     kept = {0, len(curve.steps) - 1}
     for begin, end in zip(edges[:-1], edges[1:], strict=True):
-        part = curve.values[begin:end]
-        there = np.isfinite(part)
-        if there.any():
-            kept |= {begin + int(np.nanargmin(part)), begin + int(np.nanargmax(part))}
-        if not there.all():
-            kept.add(begin + int(np.argmin(there)))
+        piece = curve.values[begin:end]
+        is_finite = np.isfinite(piece)
+        if is_finite.any():
+            kept |= {begin + int(np.nanargmin(piece)), begin + int(np.nanargmax(piece))}
+        if not is_finite.all():
+            kept.add(begin + int(np.argmin(is_finite)))
     chosen = np.array(sorted(kept))
     return dataclasses.replace(curve, steps=curve.steps[chosen], values=curve.values[chosen])
 
 
 def _swatch(place: int) -> Html:
-    """A piece of the line of a curve."""
     line = element("path", d="M0 6H26", **_style("curve", place))
     return element("svg", line, viewBox="0 0 26 12", class_="swatch", aria_hidden="true")
 
 
-def _style(kind: str, place: int) -> dict[str, Any]:
-    dashes = _DASHES[place // _COLORS % len(_DASHES)] if kind == "curve" else None
-    return dict(class_=f"{kind} c{place % _COLORS}", stroke_dasharray=dashes)
+def _style(mark: str, place: int) -> dict[str, Any]:
+    dashes = _DASHES[place // _COLORS % len(_DASHES)] if mark == "curve" else None
+    return dict(class_=f"{mark} c{place % _COLORS}", stroke_dasharray=dashes)
 
 
 def _drawn(curve: Curve, place: int, view: tuple[float, float, float, float]) -> list[Html]:
@@ -208,14 +207,13 @@ def _drawn(curve: Curve, place: int, view: tuple[float, float, float, float]) ->
             pieces.append([])
     line = "".join(f"M{'L'.join(piece)}" for piece in pieces if len(piece) > 1)
     dots = "".join(f"M{piece[0]}h.01" for piece in pieces if len(piece) == 1)
-    kinds = (("curve", line), ("dots", dots))
-    return [element("path", d=path, **_style(kind, place)) for kind, path in kinds if path]
+    marks = (("curve", line), ("dots", dots))
+    return [element("path", d=path, **_style(mark, place)) for mark, path in marks if path]
 
 
 def _place(
     view: tuple[float, float, float, float], step: float, value: float
 ) -> tuple[float, float]:
-    """The place of a step and a value in the picture."""
     left, right, low, high = view
     x = _LEFT + (step - left) / (right - left) * (_WIDTH - _LEFT - _RIGHT)
     y = _HEIGHT - _BOTTOM - (value - low) / (high - low) * (_HEIGHT - _TOP - _BOTTOM)
@@ -238,7 +236,6 @@ def _axes(view: tuple[float, float, float, float]) -> list[Html]:
 
 
 def _ticks(low: float, high: float, most: int = 6) -> list[float]:
-    """Round numbers between two numbers."""
     rough = (high - low) / most
     unit = 10.0 ** math.floor(math.log10(rough))
     step = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= rough)

@@ -43,8 +43,8 @@ def sections(folders: Sequence[Path], over: str = STEPS) -> list[Section]:
     together = [
         Lines(f"{run.name} {each.name}".strip(), each.rows) for run in found for each in run.lines
     ]
-    apart = [section for run in found for section in run.sections(alone=False)]
-    return [_curves("Curves", together, over), *apart]
+    separate = [section for run in found for section in run.sections(alone=False)]
+    return [_curves("Curves", together, over), *separate]
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
@@ -83,7 +83,7 @@ class _Run:
     def __init__(self, folder: Path, name: str):
         self.folder, self.name = folder, name
         self._config = read_config(folder)
-        trials = results.of_each(folder, "trials").items()
+        trials = results.paths_in_folders(folder, "trials").items()
         self.lines = [
             Lines(name, read_metrics(path))
             for name, path in trials
@@ -95,12 +95,12 @@ class _Run:
 
     def sections(self, *, alone: bool) -> Iterator[Section]:
         """Yields all but the curves; the first has the health; alone, headings lack its name."""
-        said = []
+        notes = []
         if self.health:
-            said.append(_note(self.health.status(self.lines[0].rows)))
+            notes.append(_note(self.health.status(self.lines[0].rows)))
         pictures = results.pictures(self.folder) if alone else ()
         title = self.name if not alone else "Verdict" if self.health else "The run"
-        yield Section(title, [*said, results.of_config(self._config), *pictures])
+        yield Section(title, [*notes, results.of_config(self._config), *pictures])
         found = results.evaluations if self.health else results.results
         for title, content, _ in found(self.folder):
             yield Section(title if alone else f"{self.name}: {title}", content)

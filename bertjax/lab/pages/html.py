@@ -28,14 +28,14 @@ def element(name: str, /, *children: Any, **attributes: Any) -> Html:
     "_" in the name of an attribute stands for "-", and one at its end is left out (`class_`). One
     that is None is left out.
     """
-    given = "".join(
+    attribute_text = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{html.escape(str(value))}"'
         for key, value in attributes.items()
         if value is not None
     )
     if name in _EMPTY:
-        return Html(f"<{name}{given}>")
-    return Html(f"<{name}{given}>{joined(children)}</{name}>")
+        return Html(f"<{name}{attribute_text}>")
+    return Html(f"<{name}{attribute_text}>{joined(children)}</{name}>")
 
 
 def number(value: Any) -> str:

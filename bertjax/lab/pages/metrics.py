@@ -57,7 +57,6 @@ def charts(
 
 
 def _axis(lines: Lines, over: str) -> Place:
-    """The place of a step of a run on an axis."""
     if over == STEPS:
         return float
     steps, places, before = [0.0], [0.0], 0.0
@@ -80,8 +79,8 @@ def _all_charts(lines: Sequence[Lines], health: RunHealth | None, over: str) -> 
     languages = list(health.health.languages) if health and len(lines) == 1 else []
     first = (health.health.objective.main_metric, *_FIRST) if health else _FIRST
     names = _names(lines, first)
-    apart = {in_language(language, name) for language in languages for name in names}
-    for name in (name for name in names if name not in apart):
+    by_language = {in_language(language, name) for language in languages for name in names}
+    for name in (name for name in names if name not in by_language):
         title, found = _TITLES.get(name, name), list(_curves(on, name))
         if len(lines) == 1:
             judged = health if name == first[0] else None
@@ -110,14 +109,14 @@ def _names(lines: Sequence[Lines], first: Sequence[str]) -> list[str]:
 
 def _curves(on: Sequence[tuple[Lines, Place]], name: str) -> Iterator[tuple[str, Curve]]:
     """Yields each split of each run that has the metric, and its curve."""
-    for each, place in on:
+    for run, place in on:
         points: dict[str, list[tuple[float, float]]] = {}
-        for row in each.rows:
+        for row in run.rows:
             if isinstance(row.get(name), int | float):
                 points.setdefault(row["split"], []).append((place(row["step"]), row[name]))
         for split, found in points.items():
-            said = each.name if len(on) > 1 else _WORDS.get(split, split)
-            yield split, Curve.of(said, found)
+            label = run.name if len(on) > 1 else _WORDS.get(split, split)
+            yield split, Curve.of(label, found)
 
 
 def _chart(
@@ -162,7 +161,6 @@ def _by_language(
 
 
 def _phases(health: RunHealth, place: Place) -> list[Mark]:
-    """Where each phase begins."""
     return [
         Mark(f"{name}: {phase.batch_size} x {phase.length}", place(steps.start))
         for name, phase, steps in health.recipe.steps()

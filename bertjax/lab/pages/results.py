@@ -40,13 +40,13 @@ def evaluations(folder: Path) -> Iterator[Section]:
             yield Section(name, _shown(name, read_json(folder / name, hint=_HINT)))
 
 
-def of_each(run: Path, kind: str) -> dict[str, Path]:
+def paths_in_folders(run: Path, folder: str) -> dict[str, Path]:
     """What is in the folders "trials" or "predictions" of a run, and of its tasks or choices.
 
     Its name, after that of the task or of the choice of layers -> its path.
     """
-    paths = sorted([*run.glob(f"{kind}/*"), *run.glob(f"*/{kind}/*")])
-    return {" ".join(p for p in path.relative_to(run).parts if p != kind): path for path in paths}
+    paths = sorted([*run.glob(f"{folder}/*"), *run.glob(f"*/{folder}/*")])
+    return {" ".join(p for p in path.relative_to(run).parts if p != folder): path for path in paths}
 
 
 def results(folder: Path) -> Iterator[Section]:
@@ -62,7 +62,7 @@ def results(folder: Path) -> Iterator[Section]:
         yield Section("Trials so far", [records("trials that are done", trials)])
     files = [
         _predictions(name, path)
-        for name, path in of_each(folder, PREDICTIONS_FOLDER).items()
+        for name, path in paths_in_folders(folder, PREDICTIONS_FOLDER).items()
         if path.is_file()
     ]
     if files:
@@ -72,7 +72,7 @@ def results(folder: Path) -> Iterator[Section]:
 def _finished_trials(folder: Path) -> list[dict[str, Any]]:
     return [
         {"trial": name, **_cells(read_trial(path)["dev"])}
-        for name, path in of_each(folder, "trials").items()
+        for name, path in paths_in_folders(folder, "trials").items()
         if (path / RESULTS_FILE).exists()
     ]
 
@@ -110,7 +110,6 @@ def _figures(found: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[
 
 
 def _cell(value: Any) -> Any:
-    """A value of a table: lists as JSON, long texts cut."""
     if isinstance(value, int | float) or value is None:
         return value
     return _cut(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
@@ -124,10 +123,10 @@ def _predictions(name: str, file: Path) -> Html:
     """The first lines of a file of predictions: a table of JSON lines, or the lines."""
     with open(file, encoding="utf-8", errors="replace") as lines:
         first = [line for _, line in zip(range(_LINES), lines, strict=False)]
-    said = f"{name}: the first {len(first)} lines"
+    title = f"{name}: the first {len(first)} lines"
     if file.suffix == ".jsonl":
-        return details(said, records(name, [_object(line) for line in first]))
-    return details(said, element("pre", "".join(_cut(line.rstrip("\n")) + "\n" for line in first)))
+        return details(title, records(name, [_object(line) for line in first]))
+    return details(title, element("pre", "".join(_cut(line.rstrip("\n")) + "\n" for line in first)))
 
 
 def _object(line: str) -> dict[str, Any]:

@@ -36,7 +36,7 @@ class Words(NamedTuple):
         return np.split(np.asarray(self.vectors, np.float32), borders)
 
 
-def predicted(kind: str, projection: jax.Array, vectors: jax.Array) -> jax.Array:
+def predicted(probe_type: str, projection: jax.Array, vectors: jax.Array) -> jax.Array:
     """Squared distances [B, W, W], or squared lengths [B, W], that a probe of a kind predicts.
 
     Args:
@@ -44,25 +44,27 @@ def predicted(kind: str, projection: jax.Array, vectors: jax.Array) -> jax.Array
       vectors: [B, W, D].
     """
     x = jnp.matmul(vectors, projection, precision=jax.lax.Precision.HIGHEST)
-    if kind == DEPTH:
+    if probe_type == DEPTH:
         return jnp.square(x).sum(-1)
     return jnp.square(x[:, :, None] - x[:, None]).sum(-1)
 
 
-def l1_loss(kind: str, projection: jax.Array, vectors: jax.Array, labels: jax.Array) -> jax.Array:
+def l1_loss(
+    probe_type: str, projection: jax.Array, vectors: jax.Array, labels: jax.Array
+) -> jax.Array:
     """The sum over sentences of the mean absolute difference from the labels, -1 on padding."""
-    there = labels != _NONE
-    wrong = jnp.abs(predicted(kind, projection, vectors) - labels) * there
+    is_label = labels != _NONE
+    wrong = jnp.abs(predicted(probe_type, projection, vectors) - labels) * is_label
     places = tuple(range(1, labels.ndim))
-    return (wrong.sum(places) / jnp.maximum(there.sum(places), 1)).sum()
+    return (wrong.sum(places) / jnp.maximum(is_label.sum(places), 1)).sum()
 
 
 @partial(jax.jit, static_argnums=0)
 def _update(
-    kind: str, projection: jax.Array, state: optax.OptState, rate: float, batch: tuple
+    probe_type: str, projection: jax.Array, state: optax.OptState, rate: float, batch: tuple
 ) -> tuple[jax.Array, optax.OptState]:
     vectors, labels, sentences = batch
-    gradient = jax.grad(lambda p: l1_loss(kind, p, vectors, labels) / sentences)(projection)
+    gradient = jax.grad(lambda p: l1_loss(probe_type, p, vectors, labels) / sentences)(projection)
     direction, state = optax.scale_by_adam().update(gradient, state)
     return projection - rate * direction, state
 
@@ -72,7 +74,7 @@ _predicted = jax.jit(predicted, static_argnums=0)
 
 
 def train(
-    kind: str, words: Words, dev: Words, rank: int, *, epochs: int = 40, seed: int = 0
+    probe_type: str, words: Words, dev: Words, rank: int, *, epochs: int = 40, seed: int = 0
 ) -> tuple[np.ndarray, float]:
     """Trains a probe of rank K and a kind, `DISTANCE` or `DEPTH`, for `epochs` at most.
 
@@ -83,14 +85,14 @@ def train(
     projection = jax.random.uniform(key, (width, rank), minval=-_SPREAD, maxval=_SPREAD)
     state, rate = optax.scale_by_adam().init(projection), _RATE
     best, least, last_gain = projection, np.inf, 0
-    taught, examined = _examples(kind, words), _examples(kind, dev)
+    taught, examined = _examples(probe_type, words), _examples(probe_type, dev)
     random = np.random.default_rng(seed)
-    with Progress(f"{kind} probe of rank {rank}", epochs, " epochs") as progress:
+    with Progress(f"{probe_type} probe of rank {rank}", epochs, " epochs") as progress:
         for epoch in range(epochs):
             for batch in _batches(taught, random.permutation(len(taught))):
-                projection, state = _update(kind, projection, state, rate, batch)
+                projection, state = _update(probe_type, projection, state, rate, batch)
             total = sum(
-                float(_loss(kind, projection, vectors, labels))
+                float(_loss(probe_type, projection, vectors, labels))
                 for vectors, labels, _ in _batches(examined, np.arange(len(examined)))
             )
             loss = total / len(examined)
@@ -104,25 +106,25 @@ def train(
     return np.asarray(best), float(least)
 
 
-def predictions(kind: str, projection: np.ndarray, words: Words) -> list[np.ndarray]:
+def predictions(probe_type: str, projection: np.ndarray, words: Words) -> list[np.ndarray]:
     """The distances [n, n] or depths [n] that a probe predicts for each sentence."""
-    examples, found = _examples(kind, words), []
+    examples, found = _examples(probe_type, words), []
     for start in range(0, len(examples), _BATCH):
         some = range(start, min(start + _BATCH, len(examples)))
         vectors, _, _ = _padded([examples[number] for number in some])
-        rows = np.asarray(_predicted(kind, projection, vectors))
+        rows = np.asarray(_predicted(probe_type, projection, vectors))
         for row, number in zip(rows, some, strict=False):
             n = len(words.trees[number].words)
-            found.append(row[:n] if kind == DEPTH else row[:n, :n])
+            found.append(row[:n] if probe_type == DEPTH else row[:n, :n])
     return found
 
 
 _Example = tuple[np.ndarray, np.ndarray]  # vectors [n, D], labels [n, n] or [n]
 
 
-def _examples(kind: str, words: Words) -> list[_Example]:
+def _examples(probe_type: str, words: Words) -> list[_Example]:
     label: Callable[[Tree], np.ndarray]
-    label = (lambda tree: tree.distances) if kind == DISTANCE else (lambda tree: tree.depths)
+    label = (lambda tree: tree.distances) if probe_type == DISTANCE else (lambda tree: tree.depths)
     return [(x, label(tree)) for x, tree in zip(words.of_sentences(), words.trees, strict=True)]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from bertjax.base.checks import check_file
 from bertjax.base.errors import InputError
-from bertjax.base.validation import whole
+from bertjax.base.validation import integer
 from bertjax.data.corpus.sources import lines
 from bertjax.inference.features.texts import decoded
 
@@ -72,7 +72,6 @@ def read_trees(path: Path) -> list[Tree]:
 
 
 def _sentences(path: Path) -> Iterator[list[tuple[int, list[str]]]]:
-    """Yields the numbered rows of words of each sentence."""
     rows: list[tuple[int, list[str]]] = []
     texts = decoded((line for _, line in lines(str(path), 0)), str(path))
     for number, text in enumerate(texts, start=1):
@@ -96,8 +95,8 @@ def _sentences(path: Path) -> Iterator[list[tuple[int, list[str]]]]:
 def _tree(rows: Sequence[tuple[int, list[str]]], path: Path) -> Tree:
     where, heads = f"{path} line {rows[0][0]}", []
     for place, (number, columns) in enumerate(rows, start=1):
-        head = whole(columns[_HEAD])
-        if whole(columns[_ID]) != place:
+        head = integer(columns[_HEAD])
+        if integer(columns[_ID]) != place:
             raise InputError(
                 f"{path} line {number}: the word has the number {columns[_ID]:.80}, and is the "
                 f"{place}th of its sentence: number the words from 1"

@@ -57,8 +57,8 @@ def word_vectors(texts: Sequence[EncodedText], extractor: Extractor, path: Path)
         for start in range(0, len(texts), _AT_ONCE):
             some = texts[start : start + _AT_ONCE]
             vectors = np.concatenate(extractor.vectors(some, progress))
-            parts = vectors.reshape(len(vectors), layers, -1).swapaxes(0, 1)
-            found[:, done : done + len(vectors)] = parts
+            by_layer = vectors.reshape(len(vectors), layers, -1).swapaxes(0, 1)
+            found[:, done : done + len(vectors)] = by_layer
             done += len(vectors)
     return found
 
@@ -68,17 +68,19 @@ def _text(tree: Tree) -> str:
     return " ".join("".join(word.split()) for word in tree.words)
 
 
-def with_random_layers(given: Pretrained, seed: int) -> Pretrained:
+def with_random_layers(pretrained: Pretrained, seed: int) -> Pretrained:
     """The model with random weights in all layers, and its own embeddings."""
-    inputs = text_inputs(given.spec, B=1, S=8)
-    init = jax.jit(Model.of(given.model(head_types.ENCODER), inputs).init)
+    inputs = text_inputs(pretrained.spec, B=1, S=8)
+    init = jax.jit(Model.of(pretrained.model(head_types.ENCODER), inputs).init)
     initial = init(jax.random.key(seed))
     params = jax.device_get(nn.meta.unbox(initial))
-    encoder = given.spec.encoder
-    own = {
-        name: part for name, part in given.params[encoder].items() if name.startswith("embeddings")
+    encoder = pretrained.spec.encoder
+    embeddings = {
+        name: part
+        for name, part in pretrained.params[encoder].items()
+        if name.startswith("embeddings")
     }
-    return dataclasses.replace(given, params={encoder: params[encoder] | own})
+    return dataclasses.replace(pretrained, params={encoder: params[encoder] | embeddings})
 
 
 def decayed(trees: Sequence[Tree], vectors: np.ndarray) -> np.ndarray:
@@ -87,7 +89,7 @@ def decayed(trees: Sequence[Tree], vectors: np.ndarray) -> np.ndarray:
     for tree in trees:
         places = np.arange(len(tree.words))
         weights = 0.5 ** np.abs(places[:, None] - places)
-        own = np.asarray(vectors[done : done + len(places)], np.float32)
-        parts.append(weights / weights.sum(1, keepdims=True) @ own)
+        sentence_vectors = np.asarray(vectors[done : done + len(places)], np.float32)
+        parts.append(weights / weights.sum(1, keepdims=True) @ sentence_vectors)
         done += len(places)
     return np.concatenate(parts)

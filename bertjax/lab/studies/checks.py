@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from bertjax.base.checks import check_choice
 from bertjax.base.errors import InputError
 from bertjax.base.limits import Count, check
-from bertjax.lab.studies.files import Given
+from bertjax.lab.studies.files import StudyFiles
 from bertjax.lab.studies.study import EVALUATE, EVALUATIONS, GRAMMAR, MASKED_TEXT, Stage, Study
 from bertjax.runs.fine_tuning.recipe import TaskRecipe
 from bertjax.runs.recipe import Recipe
@@ -34,7 +34,7 @@ _METRICS = {
 }
 
 
-def check_stage(stage: Stage, given: Given) -> None:
+def check_stage(stage: Stage, files: StudyFiles) -> None:
     """Checks what a stage starts from, and the flags of a program without a config.
 
     Raises InputError, which names the field, not the stage.
@@ -53,7 +53,7 @@ def check_stage(stage: Stage, given: Given) -> None:
     if not stage.config and set(stage.settings) != (flags := _FLAGS.get(stage.program, set())):
         raise InputError(
             f"settings={dict(stage.settings)}: {stage.program} without a config has these: "
-            f"{_or(flags) or 'none'}"
+            f"{_listed(flags) or 'none'}"
         )
     by, batches = stage.settings.get("by"), stage.settings.get("batches", 1)
     if stage.program == "ensemble":
@@ -62,15 +62,15 @@ def check_stage(stage: Stage, given: Given) -> None:
         check("settings: batches", batches, Count)
     if stage.program == GRAMMAR:
         check("settings: most", stage.settings.get("most"), Count | None)
-        given.pairs(stage)
+        files.pairs(stage)
     if stage.step is not None:
-        _check_step(stage, given)
+        _check_step(stage, files)
 
 
-def _check_step(stage: Stage, given: Given) -> None:
+def _check_step(stage: Stage, files: StudyFiles) -> None:
     if not stage.start or stage.start[0].program != "pretrain":
         raise InputError(f"step={stage.step}: only a stage that starts from a pre-training has one")
-    recipe = Recipe.from_config(given.config(stage.start[0]))
+    recipe = Recipe.from_config(files.config(stage.start[0]))
     ends = {steps.stop for _, _, steps in recipe.steps()}
     every = recipe.intervals.checkpoint
     saved = sorted({*range(every, recipe.total_steps + 1, every), *ends})
@@ -85,19 +85,19 @@ def _check_step(stage: Stage, given: Given) -> None:
         )
 
 
-def wrong_figures(study: Study, given: Given) -> Iterator[str]:
+def wrong_figures(study: Study, files: StudyFiles) -> Iterator[str]:
     """Yields a message for each stage that cannot write the figure of its column."""
     for column in study.columns:
         for row in study.rows:
             for stage in row.of(column.stage):
-                if known := _unknown_figure(stage, column.figure, given):
+                if known := _unknown_figure(stage, column.figure, files):
                     yield (
                         f"row {row.name!r}, column {column.name!r}: figure={column.figure!r}: "
                         f"stage {stage.name} has {known}"
                     )
 
 
-def _unknown_figure(stage: Stage, figure: str, given: Given) -> str:
+def _unknown_figure(stage: Stage, figure: str, files: StudyFiles) -> str:
     """The figures that a stage has, in words, if this is none of them; else ""."""
     if stage.program == MASKED_TEXT:
         known = ("mlm_loss", "mlm_accuracy", "mlm_accuracy_stderr")
@@ -108,26 +108,26 @@ def _unknown_figure(stage: Stage, figure: str, given: Given) -> str:
         return "" if re.fullmatch(pattern, figure) else has
     place, slash, metric = figure.partition("/")
     if stage.program == EVALUATE:
-        recipe = Recipe.from_config(given.config(stage.start[0]))
+        recipe = Recipe.from_config(files.config(stage.start[0]))
         lengths = {str(phase.length) for phase in recipe.phases}
         metrics = {"loss", *recipe.objective.columns}
         metrics |= {f"{name}_stderr" for name in metrics if name.endswith("accuracy")}
         fits = place in lengths and metric in metrics
-        return "" if fits else f"LENGTH/METRIC of {_or(lengths)} and {_or(metrics)}"
+        return "" if fits else f"LENGTH/METRIC of {_listed(lengths)} and {_listed(metrics)}"
     if stage.program not in ("finetune", "ensemble"):
         return f"none ({stage.program} writes no figures)"
     tuned = stage.start[0] if stage.program == "ensemble" else stage
-    fine_tuning = TaskRecipe.from_config(given.config(tuned))
+    fine_tuning = TaskRecipe.from_config(files.config(tuned))
     parts = fine_tuning.features.choices if fine_tuning.features else ("",)
     if stage.program == "finetune" and stage.part not in parts:
-        return f"no part {stage.part!r} in its results; there are {_or(parts)}"
+        return f"no part {stage.part!r} in its results; there are {_listed(parts)}"
     task = fine_tuning.task
     splits = {*task.dev_splits, *task.test_splits, "test"}  # the file of a test may come later
     pattern = _METRICS[task.family.objective]
     if slash and place in splits and re.fullmatch(pattern, metric):
         return ""
-    return f"SPLIT/METRIC of {_or(splits)} and of the metrics of {task.name}"
+    return f"SPLIT/METRIC of {_listed(splits)} and of the metrics of {task.name}"
 
 
-def _or(words: Iterable[str]) -> str:
+def _listed(words: Iterable[str]) -> str:
     return ", ".join(sorted(words))

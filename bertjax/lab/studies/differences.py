@@ -19,7 +19,7 @@ class StandardError:
     freedom: float
 
 
-def standard_error(mine: Figure, theirs: Figure) -> StandardError | None:
+def standard_error(figure: Figure, baseline: Figure) -> StandardError | None:
     """The standard error of the difference of two figures' means; None: one seed each, no samples.
 
     Its square is the sum of two variances. The first is over the seeds: of the differences between
@@ -28,12 +28,12 @@ def standard_error(mine: Figure, theirs: Figure) -> StandardError | None:
     degrees of freedom of a sum of variances are those of Welch and Satterthwaite
     (https://doi.org/10.2307/3002019).
     """
-    parts = [*_over_seeds(mine.values, theirs.values), *_over_examples(mine, theirs)]
-    if not parts:
+    variances = [*_over_seeds(figure.values, baseline.values), *_over_examples(figure, baseline)]
+    if not variances:
         return None
-    total = sum(variance for variance, _ in parts)
-    squares = sum(variance**2 / freedom for variance, freedom in parts)
-    freedom = total**2 / squares if squares else sum(freedom for _, freedom in parts)
+    total = sum(variance for variance, _ in variances)
+    squares = sum(variance**2 / freedom for variance, freedom in variances)
+    freedom = total**2 / squares if squares else sum(freedom for _, freedom in variances)
     return StandardError(math.sqrt(total), freedom)
 
 
@@ -44,21 +44,21 @@ def is_clear(difference: float, error: StandardError | None) -> bool | None:
     return abs(difference) > float(stdtrit(error.freedom, 1 - _LEVEL / 2)) * error.value
 
 
-def _over_seeds(mine: tuple[float, ...], theirs: tuple[float, ...]) -> list[tuple[float, int]]:
+def _over_seeds(values: tuple[float, ...], baseline: tuple[float, ...]) -> list[tuple[float, int]]:
     """(variance of a mean, its degrees of freedom) of each part."""
-    if min(len(mine), len(theirs)) < 2:
+    if min(len(values), len(baseline)) < 2:
         return []
-    if len(mine) == len(theirs):
-        return [_of_mean(np.subtract(mine, theirs))]
-    return [_of_mean(mine), _of_mean(theirs)]
+    if len(values) == len(baseline):
+        return [_of_mean(np.subtract(values, baseline))]
+    return [_of_mean(values), _of_mean(baseline)]
 
 
 def _of_mean(values: np.ndarray | tuple[float, ...]) -> tuple[float, int]:
     return float(np.var(values, ddof=1)) / len(values), len(values) - 1
 
 
-def _over_examples(mine: Figure, theirs: Figure) -> list[tuple[float, int]]:
-    if mine.resampled is None or theirs.resampled is None:
+def _over_examples(figure: Figure, baseline: Figure) -> list[tuple[float, int]]:
+    if figure.resampled is None or baseline.resampled is None:
         return []
-    samples = mine.resampled.mean(0) - theirs.resampled.mean(0)
+    samples = figure.resampled.mean(0) - baseline.resampled.mean(0)
     return [(float(np.var(samples, ddof=1)), len(samples) - 1)]

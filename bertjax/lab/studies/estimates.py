@@ -11,7 +11,7 @@ import jax
 
 from bertjax.data.corpus import shards
 from bertjax.data.corpus.store import TokenStore, open_tokenizer
-from bertjax.lab.studies.files import Given
+from bertjax.lab.studies.files import StudyFiles
 from bertjax.lab.studies.processes import devices_of, take_cores
 from bertjax.lab.studies.study import Stage
 from bertjax.models.encoders.contract import EncoderSpec
@@ -54,20 +54,20 @@ class Work:
         return self.programs * pace.start + self.operations / (pace.rate * chips) + self.time
 
 
-def measured_pace(stage: Stage, given: Given, at_once: int) -> Pace:
+def measured_pace(stage: Stage, files: StudyFiles, at_once: int) -> Pace:
     """Trains a few steps of a pre-training here; nothing is written.
 
     It runs in a process of its own, with the devices of a stage when `at_once` stages run at a
     time. When the process ends, the devices are free again.
     """
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(_measured, stage, given, at_once).result()
+        return pool.submit(_measured, stage, files, at_once).result()
 
 
-def _measured(stage: Stage, given: Given, at_once: int) -> Pace:
+def _measured(stage: Stage, files: StudyFiles, at_once: int) -> Pace:
     os.environ |= devices_of(0, at_once)
     take_cores(0, at_once)
-    recipe = Recipe.from_config(given.config(stage))
+    recipe = Recipe.from_config(files.config(stage))
     begin = time.perf_counter()
     tokenizer = open_tokenizer(recipe.corpus[0])
     train, held_out = (
@@ -89,17 +89,17 @@ def _measured(stage: Stage, given: Given, at_once: int) -> Pace:
     return Pace(phase.flops / pace.seconds / jax.device_count(), before + pace.first)
 
 
-def work_of(stage: Stage, given: Given) -> Work:
+def work_of(stage: Stage, files: StudyFiles) -> Work:
     """The work of a stage; the evaluations of pre-training are not counted."""
     if stage.program == "pretrain":
-        return _of_pretraining(Recipe.from_config(given.config(stage)), _spec(stage, given))
+        return _of_pretraining(Recipe.from_config(files.config(stage)), _spec(stage, files))
     if stage.program == "finetune":
-        recipe = TaskRecipe.from_config(given.config(stage))
-        return _of_fine_tuning(recipe, _spec(stage, given), given.corpus)
+        recipe = TaskRecipe.from_config(files.config(stage))
+        return _of_fine_tuning(recipe, _spec(stage, files), files.corpus)
     if stage.program == "ensemble":  # each of its models predicts dev
-        runs = [TaskRecipe.from_config(given.config(run)) for run in stage.start]
-        spec = _spec(stage, given)
-        predictions = (_of_predictions(run, spec, given.corpus) for run in runs)
+        runs = [TaskRecipe.from_config(files.config(run)) for run in stage.start]
+        spec = _spec(stage, files)
+        predictions = (_of_predictions(run, spec, files.corpus) for run in runs)
         return Work(sum(predictions))
     return Work()
 
@@ -125,11 +125,11 @@ def _of_pretraining(recipe: Recipe, spec: EncoderSpec) -> Work:
     return Work(budget.amount * (operations / tokens if is_tokens else 1.0), len(steps))
 
 
-def _spec(stage: Stage, given: Given) -> EncoderSpec:
+def _spec(stage: Stage, files: StudyFiles) -> EncoderSpec:
     """The spec of the encoder that a stage starts from, of a pre-training or of other weights."""
     while stage.start:
         stage = stage.start[0]
-    config = given.config(stage)
+    config = files.config(stage)
     if stage.program != "pretrain":
         return open_model(config.init_from).spec
     recipe = Recipe.from_config(config)

@@ -17,7 +17,7 @@ from bertjax.lab.studies.study import Stage, Study, folder_of
 
 
 @dataclasses.dataclass(frozen=True)
-class Given:
+class StudyFiles:
     """What all stages of a study are given, and STUDY, its folder.
 
     Files of configs are looked for in the current folder, and then in all folders above the study's
@@ -33,7 +33,7 @@ class Given:
         """The config of a stage, as its program takes it; its settings alone if it has no file."""
         if not stage.config:
             return dict(stage.settings)
-        config = read_config_file(self._found(stage.config))
+        config = read_config_file(self._resolved(stage.config))
         settings = dict(stage.settings)
         if stage.program == "pretrain":
             settings = {"corpus": self.corpus} | settings
@@ -55,7 +55,7 @@ class Given:
         """The minimal pairs of a stage that scores grammar."""
         return _pairs(self.place(stage), stage.settings["most"])
 
-    def _found(self, config: str) -> str:
+    def _resolved(self, config: str) -> str:
         """A stage's config, "FILE.py:WORD", with the path of the file where it was found."""
         path, colon, word = config.partition(":")
         around = Path(self.study).resolve().parents
@@ -68,7 +68,6 @@ _pairs = functools.cache(read_pairs)  # many stages have the same ones
 
 
 def _set(config: Any, key: str, value: Any) -> None:
-    """config.KEY = value, for a key with dots."""
     *sections, last = key.split(".")
     wrong = (TypeError, ValueError, KeyError, AttributeError)
     with about(f"settings: {key!r}={value!r:.80}", wrong):

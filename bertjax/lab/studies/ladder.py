@@ -118,11 +118,11 @@ def law_of(found: Mapping[str, Any]) -> Law:
     return Law(e, a, b, law["alpha"], law["beta"])
 
 
-def lead(mine: Sequence[Run], theirs: Sequence[Run]) -> Lead | None:
-    """The lead of `mine`; None if fewer than three pairs of runs are alike."""
+def lead(runs: Sequence[Run], baseline: Sequence[Run]) -> Lead | None:
+    """The lead of `runs`; None if fewer than three pairs of runs are alike."""
     pairs = [
         (np.log10(a.parameters), b.loss - a.loss)
-        for a, b in itertools.product(mine, theirs)
+        for a, b in itertools.product(runs, baseline)
         if np.allclose((a.parameters, a.tokens), (b.parameters, b.tokens), rtol=0.02)
     ]
     if len(pairs) < 3:
@@ -135,11 +135,11 @@ def lead(mine: Sequence[Run], theirs: Sequence[Run]) -> Lead | None:
     return Lead(float(y.mean()), slope, error, len(pairs))
 
 
-def draw(kinds: Mapping[str, Mapping[str, Any]], path: Path) -> None:
-    """Writes a PNG: a panel for each kind, with the loss over the size for each budget."""
-    with figures.png(path, figsize=(1 + 4.5 * len(kinds), 4)) as figure:
-        panels = figure.subplots(1, len(kinds), sharey=True, squeeze=False)[0]
-        for panel, (kind, found) in zip(panels, kinds.items(), strict=True):
+def draw(groups: Mapping[str, Mapping[str, Any]], path: Path) -> None:
+    """Writes a PNG: a panel for each group, with the loss over the size for each budget."""
+    with figures.png(path, figsize=(1 + 4.5 * len(groups), 4)) as figure:
+        panels = figure.subplots(1, len(groups), sharey=True, squeeze=False)[0]
+        for panel, (group_name, found) in zip(panels, groups.items(), strict=True):
             runs = [Run(**run) for run in found["runs"]]
             for flops, group in budgets(runs).items():
                 group = sorted(group)
@@ -153,7 +153,7 @@ def draw(kinds: Mapping[str, Mapping[str, Any]], path: Path) -> None:
                     panel.plot(sizes, fitted, "-", color=line.get_color(), alpha=0.7)
                 if best := best_size(group):
                     panel.plot(*best, "*", color=line.get_color(), markersize=12)
-            panel.set(title=kind, xscale="log", xlabel="parameters without embeddings")
+            panel.set(title=group_name, xscale="log", xlabel="parameters without embeddings")
             panel.grid(alpha=0.3)
             panel.legend()
         panels[0].set_ylabel("masked-LM loss (nats)")

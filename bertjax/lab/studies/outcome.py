@@ -110,7 +110,7 @@ def read_figure(stage: Stage, name: str, study: Path) -> Figure:
     found: Any = read_json(path, hint=_HINT)
     try:
         if stage.program in _FILES:
-            return Figure((_inside(found, keys),))
+            return Figure((_value_at(found, keys),))
         split, metric = keys
         if stage.part:
             folder, found = folder / stage.part, found[stage.part]
@@ -119,7 +119,7 @@ def read_figure(stage: Stage, name: str, study: Path) -> Figure:
         raise NoFigure(f"{path}: it has no figure {name!r}") from error
 
 
-def _inside(found: Any, keys: list[str]) -> float:
+def _value_at(found: Any, keys: list[str]) -> float:
     for key in keys:
         found = found[key]
     return float(found)

@@ -61,7 +61,7 @@ class Processes:
                         waiting.remove(stage)
                         failed[stage.name] = "not run: a stage that it needs has failed"
                         print(f"{stage.name}: {failed[stage.name]}", flush=True)
-                    elif self._free() and ready(stage) and not self._in_use(stage):
+                    elif self._free() and ready(stage) and not self._is_in_use(stage):
                         waiting.remove(stage)
                         alone = not self._running and not any(map(ready, waiting))
                         self._start(stage, alone)
@@ -79,7 +79,7 @@ class Processes:
                 time.sleep(_SECONDS_BETWEEN_LOOKS)
         return failed
 
-    def _in_use(self, stage: Stage) -> bool:
+    def _is_in_use(self, stage: Stage) -> bool:
         """Whether another process uses the folder of a stage; if so, it is printed once."""
         folder = folder_of(stage, self._folder)
         used = in_use(folder)
@@ -119,7 +119,6 @@ class Processes:
         return ended
 
     def _stop(self) -> None:
-        """Lets all stages save and end."""
         for _, process, _ in self._running.values():
             process.send_signal(signal.SIGTERM)
         for stage, process, begin in self._running.values():

@@ -104,14 +104,13 @@ def _check(runs: Sequence[Run]) -> None:
 
 
 def _logs(runs: Sequence[Run]) -> np.ndarray:
-    """log N, log D and log L of each run, [3, runs]."""
     return np.log([(run.parameters, run.tokens, run.loss) for run in runs]).T
 
 
 def _log_loss(law: np.ndarray, log_n: np.ndarray, log_d: np.ndarray) -> np.ndarray:
     log_e, log_a, log_b, alpha, beta = law
-    parts = log_e + 0 * log_n, log_a - alpha * log_n, log_b - beta * log_d
-    return np.logaddexp.reduce(np.stack(parts))
+    log_terms = log_e + 0 * log_n, log_a - alpha * log_n, log_b - beta * log_d
+    return np.logaddexp.reduce(np.stack(log_terms))
 
 
 def _start(logs: np.ndarray, least: float, alpha: float, beta: float) -> np.ndarray:

@@ -53,18 +53,23 @@ class Stage:
     def __post_init__(self):
         where = f"stage {self.name!r}"
         _check_texts(where, self, "name", "program", "config", "data", "part")
-        plain = self.name.isprintable() and not set(self.name) & set("/\\")
-        plain = plain and bool(self.name.strip(" .")) and len(self.name) <= 200
-        _must(plain, f"{where}: name", self.name, "the plain name of a folder, without a path")
-        _must(isinstance(self.settings, Mapping), f"{where}: settings", self.settings, "a dict")
+        is_folder_name = self.name.isprintable() and not set(self.name) & set("/\\")
+        is_folder_name = is_folder_name and bool(self.name.strip(" .")) and len(self.name) <= 200
+        _require(
+            is_folder_name,
+            f"{where}: name",
+            self.name,
+            "the plain name of a folder, without a path",
+        )
+        _require(isinstance(self.settings, Mapping), f"{where}: settings", self.settings, "a dict")
         for key, value in self.settings.items():
-            fits = isinstance(key, str) and _is_plain(value)
-            _must(fits, f"{where}: settings: {key!r}", value, _OF_JSON)
+            fits = isinstance(key, str) and _is_json(value)
+            _require(fits, f"{where}: settings: {key!r}", value, _OF_JSON)
         fits = _all_are(self.start, Stage) and isinstance(self.start, tuple)
-        _must(fits, f"{where}: start", self.start, "a tuple of stages")
+        _require(fits, f"{where}: start", self.start, "a tuple of stages")
         check(f"{where}: step", self.step, Count | None)
 
-    def plain(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """The stage as JSON, with the names of the stages before it."""
         fields = {
             field.name: getattr(self, field.name)
@@ -79,8 +84,8 @@ class Stage:
 
 def folder_of(stage: Stage, study: Path) -> Path:
     """The run folder that a stage writes; an evaluation writes into that of the evaluated run."""
-    own = stage.start[0] if stage.program in EVALUATIONS else stage
-    return study / "runs" / own.name
+    run = stage.start[0] if stage.program in EVALUATIONS else stage
+    return study / "runs" / run.name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,11 +102,11 @@ class Row:
         where = f"row {self.name!r}"
         _check_texts(where, self, "name")
         of = isinstance(self.stages, Mapping)
-        _must(of, f"{where}: stages", self.stages, "a dict, key -> stage")
+        _require(of, f"{where}: stages", self.stages, "a dict, key -> stage")
         for key, stages in self.stages.items():
             fits = isinstance(key, str) and (isinstance(stages, Stage) or _all_are(stages, Stage))
             be = "a text, and a stage or a tuple of stages"
-            _must(fits, f"{where}: stages: {key!r}", stages, be)
+            _require(fits, f"{where}: stages: {key!r}", stages, be)
 
     def of(self, key: str) -> tuple[Stage, ...]:
         """The stages of a key; () if the row has none."""
@@ -130,10 +135,12 @@ class Column:
     def __post_init__(self):
         where = f"column {self.name!r}"
         _check_texts(where, self, "name", "stage", "figure")
-        _must(isinstance(self.published, Mapping), f"{where}: published", self.published, "a dict")
+        _require(
+            isinstance(self.published, Mapping), f"{where}: published", self.published, "a dict"
+        )
         for row, value in self.published.items():
-            _must(_is_number(value), f"{where}: published: {row!r}", value, "a number")
-        _must(self.x is None or _is_number(self.x), f"{where}: x", self.x, "a number, or None")
+            _require(_is_number(value), f"{where}: published: {row!r}", value, "a number")
+        _require(self.x is None or _is_number(self.x), f"{where}: x", self.x, "a number, or None")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,9 +162,9 @@ class Study:
 
     def __post_init__(self):
         _check_texts("the study", self, "title", "source", "axis")
-        for field, kind in {"rows": Row, "columns": Column}.items():
+        for field, type_ in {"rows": Row, "columns": Column}.items():
             value = getattr(self, field)
-            _must(_all_are(value, kind), field, value, f"a tuple of {kind.__name__}s")
+            _require(_all_are(value, type_), field, value, f"a tuple of {type_.__name__}s")
             object.__setattr__(self, field, tuple(value))
         self._check_names()
         for column in self.columns:
@@ -212,59 +219,58 @@ class Study:
         Raises InputError if two stages have one name, and differ; or if a stage needs itself.
         """
         found: dict[str, Stage] = {}
-        for stage in _all(rows or self.rows):
+        for stage in _stages_in_order(rows or self.rows):
             if found.setdefault(stage.name, stage) != stage:
                 raise InputError(
                     f"two stages have the name {stage.name!r} and differ: give each its own"
                 )
         return list(found.values())
 
-    def plain(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """Rows and stages as JSON, by which the study is recognized."""
         return {
             "rows": [row.name for row in self.rows],
-            "stages": {stage.name: stage.plain() for stage in self.stages()},
+            "stages": {stage.name: stage.as_dict() for stage in self.stages()},
         }
 
 
-def _all(rows: Iterable[Row]) -> Iterator[Stage]:
-    def with_those_before(stage: Stage, *after: Stage) -> Iterator[Stage]:
+def _stages_in_order(rows: Iterable[Row]) -> Iterator[Stage]:
+    def with_dependencies(stage: Stage, *after: Stage) -> Iterator[Stage]:
         if any(each is stage for each in after):
             raise InputError(f"stage {stage.name!r}: start: it needs itself")
         for each in stage.start:
-            yield from with_those_before(each, stage, *after)
+            yield from with_dependencies(each, stage, *after)
         yield stage
 
     for row in rows:
         for key in row.stages:
             for stage in row.of(key):
-                yield from with_those_before(stage)
+                yield from with_dependencies(stage)
 
 
 def _check_texts(where: str, thing: Any, *fields: str) -> None:
     for field in fields:
         value = getattr(thing, field)
         fits = isinstance(value, str) and not _NO_CHARACTER.search(value)
-        _must(fits, f"{where}: {field}", value, "a text")
+        _require(fits, f"{where}: {field}", value, "a text")
 
 
-def _must(fits: bool, what: str, value: Any, be: str) -> None:
+def _require(fits: bool, what: str, value: Any, be: str) -> None:
     if not fits:
         raise InputError(f"{what}={value!r:.80}: must be {be}")
 
 
-def _all_are(values: Any, kind: type) -> bool:
-    return isinstance(values, list | tuple) and all(isinstance(each, kind) for each in values)
+def _all_are(values: Any, type_: type) -> bool:
+    return isinstance(values, list | tuple) and all(isinstance(each, type_) for each in values)
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and type(value) is not bool and math.isfinite(value)
 
 
-def _is_plain(value: Any) -> bool:
-    """Whether JSON can hold a value."""
+def _is_json(value: Any) -> bool:
     if isinstance(value, list | tuple):
-        return all(map(_is_plain, value))
+        return all(map(_is_json, value))
     if isinstance(value, dict):
-        return all(isinstance(key, str) and _is_plain(each) for key, each in value.items())
+        return all(isinstance(key, str) and _is_json(each) for key, each in value.items())
     return value is None or isinstance(value, str | bool) or _is_number(value)

@@ -20,9 +20,9 @@ def content(study: Study, folder: Path) -> dict[str, Any]:
     for number, row in enumerate(study.rows):
         other = study.compared_with(number)
         cells = {
-            column.name: _cell(mine, theirs if other != number else None)
+            column.name: _cell(figure, baseline if other != number else None)
             | {"published": column.published.get(row.name)}
-            for column, mine, theirs in zip(
+            for column, figure, baseline in zip(
                 study.columns, figures[number], figures[other], strict=True
             )
         }
@@ -59,17 +59,17 @@ def _figure(row: Row, column: Column, folder: Path) -> Figure | None:
         return None
 
 
-def _cell(mine: Figure | None, theirs: Figure | None) -> dict[str, Any]:
+def _cell(figure: Figure | None, baseline: Figure | None) -> dict[str, Any]:
     cell: dict[str, Any] = dict.fromkeys(
         (
             *("mean", "deviation", "values"),
             *("difference", "standard_error", "degrees_of_freedom", "clear"),
         )
     )
-    if mine:
-        cell |= {"mean": mine.mean, "deviation": mine.deviation, "values": list(mine.values)}
-    if mine and theirs:
-        difference, error = mine.mean - theirs.mean, standard_error(mine, theirs)
+    if figure:
+        cell |= {"mean": figure.mean, "deviation": figure.deviation, "values": list(figure.values)}
+    if figure and baseline:
+        difference, error = figure.mean - baseline.mean, standard_error(figure, baseline)
         cell |= {
             "difference": difference,
             "standard_error": error and error.value,
@@ -115,7 +115,7 @@ def _legend(table: Mapping[str, Any]) -> str:
     seeds = sorted({len(cell["values"]) for cell in cells if cell["values"]})
     lines = []
     if seeds:
-        lines.append(f"Seeds: {_or(seeds)}; ± is their standard deviation.")
+        lines.append(f"Seeds: {_alternatives(seeds)}; ± is their standard deviation.")
     if any(cell["clear"] is False for cell in cells):
         other = "first row" if table["against"] == "first" else "row above"
         lines.append(f"{_EQUAL}: not clearly different from the {other} (t test, 5 %).")
@@ -124,5 +124,5 @@ def _legend(table: Mapping[str, Any]) -> str:
     return " ".join(lines)
 
 
-def _or(numbers: Sequence[int]) -> str:
+def _alternatives(numbers: Sequence[int]) -> str:
     return " or ".join(map(str, numbers))

@@ -53,23 +53,23 @@ class _Form(NamedTuple):
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _attend(
     form: _Form,
-    given: Any,
+    arrays: Any,
     bias: jax.Array | None,
     seen: jax.Array,
     drop: DropoutSpec | None,
 ) -> jax.Array:
-    return _forward(form, given, bias, seen, drop)[0]
+    return _forward(form, arrays, bias, seen, drop)[0]
 
 
 def _forward(
     form: _Form,
-    given: Any,
+    arrays: Any,
     bias: jax.Array | None,
     seen: jax.Array,
     drop: DropoutSpec | None,
 ) -> tuple[jax.Array, tuple[Any, jax.Array | None, DropoutSpec | None, Residuals]]:
-    context, residuals = forward(form.parts, given, seen, drop, bias)
-    return swap(context), (given, bias, drop, residuals)
+    context, residuals = forward(form.parts, arrays, seen, drop, bias)
+    return swap(context), (arrays, bias, drop, residuals)
 
 
 def _backward(
@@ -77,14 +77,14 @@ def _backward(
     residuals: tuple[Any, jax.Array | None, DropoutSpec | None, Residuals],
     gradient: jax.Array,
 ) -> tuple[Any, jax.Array | None, None, None]:
-    given, bias, drop, of_forward = residuals
-    query, key, value = form.parts(given)
+    arrays, bias, drop, of_forward = residuals
+    query, key, value = form.parts(arrays)
     d_query, d_key, d_value, d_scores = backward(
         query, key, value, of_forward, swap(gradient), drop
     )
-    d_given = form.join((d_query * _scale(query), d_key, d_value), given)
+    d_arrays = form.join((d_query * _scale(query), d_key, d_value), arrays)
     d_bias = None if bias is None else _summed_like(d_scores, bias)
-    return d_given, d_bias, None, None
+    return d_arrays, d_bias, None, None
 
 
 _attend.defvjp(_forward, _backward)
@@ -101,16 +101,16 @@ def _heads_last(gradients: Sequence[jax.Array], qkv: jax.Array) -> jax.Array:
     return jnp.stack(list(map(swap, gradients)), axis=2)
 
 
-def _each_heads_first(given: Sequence[jax.Array]) -> list[jax.Array]:
+def _each_heads_first(arrays: Sequence[jax.Array]) -> list[jax.Array]:
     """A head of keys and values is repeated for all heads of queries that read it."""
-    query, *others = map(swap, given)
+    query, *others = map(swap, arrays)
     readers = query.shape[1] // others[0].shape[1]
     key, value = (x if readers == 1 else jnp.repeat(x, readers, axis=1) for x in others)
     return [query * _scale(query), key, value]
 
 
 def _each_heads_last(
-    gradients: Sequence[jax.Array], given: Sequence[jax.Array]
+    gradients: Sequence[jax.Array], arrays: Sequence[jax.Array]
 ) -> tuple[jax.Array, ...]:
     def summed(gradient: jax.Array, x: jax.Array) -> jax.Array:
         gradient = swap(gradient)
@@ -118,7 +118,7 @@ def _each_heads_last(
             return gradient
         return gradient.reshape(*x.shape[:3], -1, x.shape[3]).sum(3)
 
-    return tuple(map(summed, gradients, given))
+    return tuple(map(summed, gradients, arrays))
 
 
 _JOINED = _Form(heads_first, _heads_last)
@@ -145,7 +145,7 @@ def swap(x: jax.Array) -> jax.Array:
 
 def forward(
     parts_of: Parts,
-    given: Any,
+    arrays: Any,
     mask: jax.Array,
     drop: DropoutSpec | None,
     bias: jax.Array | None = None,
@@ -157,17 +157,17 @@ def forward(
     comes after the product with the values, where it has H columns, not T.
 
     Args:
-      parts_of: makes from `given` the query [..., S, H], divided by sqrt(H), and the key and the
-        value [..., T, H]. A TPU, which computes the scores twice, starts from `given` both times.
+      parts_of: makes from `arrays` the query [..., S, H], divided by sqrt(H), and the key and the
+        value [..., T, H]. A TPU, which computes the scores twice, starts from `arrays` both times.
       mask: bool, broadcastable to [..., S, T], True where a query sees a key.
       bias: broadcastable to [..., S, T].
     """
     exponentials = jax.lax.platform_dependent(
-        *(given, mask, bias),
+        *(arrays, mask, bias),
         tpu=functools.partial(_exponentials_by_two_products, parts_of),
         default=functools.partial(_exponentials, parts_of),
     )
-    _, _, value = parts_of(given)
+    _, _, value = parts_of(arrays)
     signed = exponentials.astype(value.dtype)
     if drop:
         kept = keep_mask(drop.seed, signed.shape, drop.rate, drop.bits)
@@ -208,27 +208,27 @@ def backward(
     return d_query, d_key, d_value, d_scores
 
 
-def _scores(parts_of: Parts, given: Any, mask: jax.Array, bias: jax.Array | None) -> jax.Array:
-    query, key, _ = parts_of(given)
+def _scores(parts_of: Parts, arrays: Any, mask: jax.Array, bias: jax.Array | None) -> jax.Array:
+    query, key, _ = parts_of(arrays)
     scores = jnp.einsum("...sh,...th->...st", query, key, preferred_element_type=jnp.float32)
     scores = scores if bias is None else scores + bias
     return jnp.where(mask, scores, jnp.finfo(jnp.float32).min)
 
 
 def _exponentials(
-    parts_of: Parts, given: Any, mask: jax.Array, bias: jax.Array | None
+    parts_of: Parts, arrays: Any, mask: jax.Array, bias: jax.Array | None
 ) -> jax.Array:
-    scores = _scores(parts_of, given, mask, bias)
+    scores = _scores(parts_of, arrays, mask, bias)
     return jnp.exp(scores - scores.max(-1, keepdims=True))
 
 
 def _exponentials_by_two_products(
-    parts_of: Parts, given: Any, mask: jax.Array, bias: jax.Array | None
+    parts_of: Parts, arrays: Any, mask: jax.Array, bias: jax.Array | None
 ) -> jax.Array:
     """The same: a TPU multiplies twice in less time than it writes the scores and reads them."""
-    highest = _scores(parts_of, given, mask, bias).max(-1, keepdims=True)
-    given, highest = _barrier((given, highest))
-    return jnp.exp(_scores(parts_of, given, mask, bias) - highest)
+    highest = _scores(parts_of, arrays, mask, bias).max(-1, keepdims=True)
+    arrays, highest = _barrier((arrays, highest))
+    return jnp.exp(_scores(parts_of, arrays, mask, bias) - highest)
 
 
 def _kept(drop: DropoutSpec | None) -> float:

@@ -255,9 +255,9 @@ def _bounds(facts: _Facts, form: _Form, blocks: _Blocks, *, by_keys: bool) -> ja
 
 def _forward_kernel(*refs: Ref, form: _Form, blocks: _Blocks) -> None:
     bounds, key_codes, query_codes, bits, before, q, k, v, out, logsum = refs
-    here, unit = pl.program_id(0), form.scale * _LOG2E
-    queries = _queries(query_codes, here, form, blocks, axis=0)
-    query = _read(q, here, blocks.queries, form)
+    block_index, unit = pl.program_id(0), form.scale * _LOG2E
+    queries = _queries(query_codes, block_index, form, blocks, axis=0)
+    query = _read(q, block_index, blocks.queries, form)
     stream = _stream(bits, before, form)
 
     def block_of_keys(index: jax.Array, carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
@@ -280,19 +280,19 @@ def _forward_kernel(*refs: Ref, form: _Form, blocks: _Blocks) -> None:
     highest, total, context = jax.lax.fori_loop(bounds[0], bounds[1], block_of_keys, nothing)
     total = jnp.maximum(total, _LEAST)
     context *= (1 / (total * (1 - form.rate)))[:, None]
-    _write(out, here, context.astype(query.dtype), form)
-    _write(logsum, here, highest + jnp.log2(total), form)
+    _write(out, block_index, context.astype(query.dtype), form)
+    _write(logsum, block_index, highest + jnp.log2(total), form)
 
 
 def _backward_of_queries(*refs: Ref, form: _Form, blocks: _Blocks) -> None:
     bounds, key_codes, query_codes, bits, before, q, k, v, d_out, logsum, out, d_q, means = refs
-    here, unit = pl.program_id(0), form.scale * _LOG2E
-    queries = _queries(query_codes, here, form, blocks, axis=0)
-    query, gradient, log = (_read(x, here, blocks.queries, form) for x in (q, d_out, logsum))
-    context = _read(out, here, blocks.queries, form).astype(jnp.float32)
+    block_index, unit = pl.program_id(0), form.scale * _LOG2E
+    queries = _queries(query_codes, block_index, form, blocks, axis=0)
+    query, gradient, log = (_read(x, block_index, blocks.queries, form) for x in (q, d_out, logsum))
+    context = _read(out, block_index, blocks.queries, form).astype(jnp.float32)
     # The mean of the gradients of a query's weights, where those that are kept are not scaled.
     mean = (gradient.astype(jnp.float32) * context).sum(1) * (1 - form.rate)
-    _write(means, here, mean, form)
+    _write(means, block_index, mean, form)
     stream = _stream(bits, before, form)
 
     def block_of_keys(index: jax.Array, d_query: jax.Array) -> jax.Array:
@@ -308,14 +308,14 @@ def _backward_of_queries(*refs: Ref, form: _Form, blocks: _Blocks) -> None:
 
     nothing = jnp.zeros(query.shape, jnp.float32)
     d_query = jax.lax.fori_loop(bounds[0], bounds[1], block_of_keys, nothing)
-    _write(d_q, here, (d_query * (form.scale / (1 - form.rate))).astype(query.dtype), form)
+    _write(d_q, block_index, (d_query * (form.scale / (1 - form.rate))).astype(query.dtype), form)
 
 
 def _backward_of_keys(*refs: Ref, form: _Form, blocks: _Blocks) -> None:
     bounds, key_codes, query_codes, bits, before, q, k, v, d_out, logsum, means, d_k, d_v = refs
-    here, unit = pl.program_id(0), form.scale * _LOG2E
-    keys = _keys(key_codes, here, form, blocks, axis=0)
-    key, value = (_read(x, here, blocks.keys, form) for x in (k, v))
+    block_index, unit = pl.program_id(0), form.scale * _LOG2E
+    keys = _keys(key_codes, block_index, form, blocks, axis=0)
+    key, value = (_read(x, block_index, blocks.keys, form) for x in (k, v))
     stream = _stream(bits, before, form)
 
     def block_of_queries(index: jax.Array, carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
@@ -340,7 +340,7 @@ def _backward_of_keys(*refs: Ref, form: _Form, blocks: _Blocks) -> None:
     nothing = jnp.zeros(key.shape, jnp.float32)
     sums = jax.lax.fori_loop(bounds[0], bounds[1], block_of_queries, (nothing, nothing))
     for ref, x, scale in zip((d_k, d_v), sums, (form.scale, 1.0), strict=True):
-        _write(ref, here, (x * (scale / (1 - form.rate))).astype(key.dtype), form)
+        _write(ref, block_index, (x * (scale / (1 - form.rate))).astype(key.dtype), form)
 
 
 # ------------------------------------------------------------ parts of kernels
@@ -354,7 +354,6 @@ class _Side(NamedTuple):
 
 
 def _side(codes: Ref, index: Index, size: int, form: _Form, outside: float, axis: int) -> _Side:
-    """Block `index` of queries or keys."""
     places = index * size + jnp.arange(size, dtype=jnp.int32)
     each = places, _read(codes, index, size, form, outside)
     return _Side(*(jnp.expand_dims(x, 1 - axis) for x in each))
@@ -376,8 +375,8 @@ def _hidden(products: jax.Array, queries: _Side, keys: _Side, form: _Form) -> ja
         near = jnp.abs(keys.places - queries.places) <= form.pattern.window
         products = jnp.where(near, products, -(_APART**2))
     # A GPU computes twice as many differences and products as comparisons and choices.
-    apart = queries.codes - keys.codes
-    return products - apart * apart
+    code_distance = queries.codes - keys.codes
+    return products - code_distance * code_distance
 
 
 def _stream(bits: Ref, before: Ref, form: _Form) -> tuple[jax.Array, jax.Array | int]:
@@ -401,7 +400,6 @@ def _kept(
 
 
 def _power(x: jax.Array, scale: float, shift: jax.Array, form: _Form) -> jax.Array:
-    """2 to the power of x * scale - shift."""
     if form.interpret:
         return jnp.exp2(x * scale - shift)
     # Two instructions, where XLA, which keeps every rounding and tiny numbers, would make six.

@@ -90,7 +90,7 @@ def flash_self_attention(
         starts = jnp.append(starts, rows * length).astype(jnp.int32)
         # Any row may have more documents than `most`, if others have less.
         packed = mask.segment_ids is not None
-        query = _unless(begins.sum() > rows * most if packed else _too_many(begins, most), query)
+        query = _nan_where(begins.sum() > rows * most if packed else _too_many(begins, most), query)
         context = library.attend(
             *(x.reshape(rows * length, *x.shape[2:]) for x in (query, key, value)),
             starts,
@@ -100,7 +100,7 @@ def flash_self_attention(
         )
         return context.reshape(query.shape)
 
-    return _by_rows(attend, query, key, value, mask)
+    return _sharded_by_rows(attend, query, key, value, mask)
 
 
 def cudnn_self_attention(
@@ -119,7 +119,7 @@ def cudnn_self_attention(
 
     def attend(query: jax.Array, key: jax.Array, value: jax.Array, mask: Mask) -> jax.Array:
         begins, most = _begins(mask)
-        query = _unless(_too_many(begins, most), query)
+        query = _nan_where(_too_many(begins, most), query)
         offsets, lengths = _offsets(begins, most)
         return cudnn.dot_product_attention(
             *(query, key, value),
@@ -131,7 +131,7 @@ def cudnn_self_attention(
             scale=query.shape[-1] ** -0.5,
         )
 
-    return _by_rows(attend, query, key, value, mask)
+    return _sharded_by_rows(attend, query, key, value, mask)
 
 
 def _begins(mask: Mask) -> tuple[jax.Array, int]:
@@ -161,12 +161,12 @@ def _too_many(begins: jax.Array, most: int) -> jax.Array:
     return begins.sum(1).max() > most
 
 
-def _unless(fails: jax.Array, query: jax.Array) -> jax.Array:
+def _nan_where(fails: jax.Array, query: jax.Array) -> jax.Array:
     """The query, or not a number: no wrong result of rows that the kernels cannot compute."""
     return jnp.where(fails, jnp.nan, query)
 
 
-def _by_rows(
+def _sharded_by_rows(
     attend: Attend, query: jax.Array, key: jax.Array, value: jax.Array, mask: Mask
 ) -> jax.Array:
     """On each device, its rows and heads: XLA cannot split a call of a library."""
@@ -177,7 +177,7 @@ def _by_rows(
     if heads is not None:  # the heads of keys may be fewer than the devices
         readers = query.shape[2] // key.shape[2]
         key, value = (jnp.repeat(x, readers, axis=2) for x in (key, value))
-    each = PartitionSpec(rows, None, heads)
-    by_device = partial(jax.shard_map, out_specs=each, check_vma=False)
-    given = each, each, each, PartitionSpec(rows)
-    return by_device(attend, in_specs=given)(query, key, value, mask)
+    spec = PartitionSpec(rows, None, heads)
+    by_device = partial(jax.shard_map, out_specs=spec, check_vma=False)
+    in_specs = spec, spec, spec, PartitionSpec(rows)
+    return by_device(attend, in_specs=in_specs)(query, key, value, mask)

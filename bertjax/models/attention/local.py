@@ -60,20 +60,24 @@ _attend.defvjp(_forward, _backward)
 def _blocks(qkv: jax.Array, window: int) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Query / sqrt(H) [B, N, k, s, H], and the key and the value around it [B, N, k, t, H]."""
     query, key, value = heads_first(qkv)
-    return _cut(query, 0, block_length(window)), _around(key, window), _around(value, window)
+    return (
+        _cut(query, 0, block_length(window)),
+        _visible_keys(key, window),
+        _visible_keys(value, window),
+    )
 
 
-def _cut(x: jax.Array, before: int, block: int, more: int = 0) -> jax.Array:
-    """[..., S, H] -> [..., k + more, s, H], with `before` zeros before it, and zeros after."""
+def _cut(x: jax.Array, before: int, block: int, extra: int = 0) -> jax.Array:
+    """[..., S, H] -> [..., k + extra, s, H], with `before` zeros before it, and zeros after."""
     length = x.shape[-2]
-    count = -(-length // block) + more
+    count = -(-length // block) + extra
     x = jnp.pad(x, [(0, 0)] * (x.ndim - 2) + [(before, count * block - before - length), (0, 0)])
     return x.reshape(*x.shape[:-2], count, block, x.shape[-1])
 
 
-def _around(x: jax.Array, window: int) -> jax.Array:
+def _visible_keys(x: jax.Array, window: int) -> jax.Array:
     """The positions that the queries of each block may see: [..., S, H] -> [..., k, t, H]."""
-    shifted = _cut(x, window, block_length(window), more=1)
+    shifted = _cut(x, window, block_length(window), extra=1)
     return jnp.concatenate([shifted[..., :-1, :, :], shifted[..., 1:, :, :]], -2)
 
 
@@ -82,7 +86,7 @@ def _visible(mask: Mask, pattern: AttentionPattern, window: int) -> jax.Array:
     block = block_length(window)
 
     def around(x: jax.Array) -> jax.Array:  # [B, S] -> [B, k, 1, t]
-        return _around(x[..., None], window)[..., 0][:, :, None]
+        return _visible_keys(x[..., None], window)[..., 0][:, :, None]
 
     seen = around(mask.keys.astype(bool))
     distance = jnp.arange(2 * block) - window - jnp.arange(block)[:, None]  # [s, t]
@@ -90,6 +94,6 @@ def _visible(mask: Mask, pattern: AttentionPattern, window: int) -> jax.Array:
     if pattern.causal:
         seen = seen & (distance <= 0)
     if mask.segment_ids is not None:
-        own = _cut(mask.segment_ids[..., None], 0, block)  # [B, k, s, 1]
-        seen = seen & (own == around(mask.segment_ids))
+        query_segments = _cut(mask.segment_ids[..., None], 0, block)  # [B, k, s, 1]
+        seen = seen & (query_segments == around(mask.segment_ids))
     return seen

@@ -75,8 +75,12 @@ class SelfAttention(nn.Module):
             shared = {axes.QKV: 2, axes.KV_HEADS: self.key_value_heads}
             shared[axes.HEAD_WIDTH] = self.head_width
             query = dense(embed, heads, self.qkv_init, name="query")(x)
-            others = dense(embed, shared, self.qkv_init, split=split, name="key_value")(x)
-            qkv = (query, *others) if split else joined((query, others[:, :, 0], others[:, :, 1]))
+            key_value = dense(embed, shared, self.qkv_init, split=split, name="key_value")(x)
+            qkv = (
+                (query, *key_value)
+                if split
+                else joined((query, key_value[:, :, 0], key_value[:, :, 1]))
+            )
         if not split:
             qkv = nn.with_logical_constraint(  # [B, S, 3, N, H]
                 qkv, (axes.BATCH, axes.LENGTH, None, axes.ACTIVATION_HEADS, None)
@@ -85,7 +89,7 @@ class SelfAttention(nn.Module):
             shares = probabilities(joined(qkv), mask, self.pattern, rotation)
             self.sow(ATTENTION, "probabilities", shares)
         if cached:
-            context = self._go_on(joined(qkv), mask.keys, rotation)
+            context = self._attend_to_cache(joined(qkv), mask.keys, rotation)
         else:
             drop = (
                 DropoutSpec(dropout_seed(self), self.rate, self.dropout_bits) if dropping else None
@@ -95,16 +99,18 @@ class SelfAttention(nn.Module):
             )
         return dense(heads, embed, self.output_init, name="output")(context)
 
-    def _go_on(self, qkv: jax.Array, mask: jax.Array, rotation: Rotation | None) -> jax.Array:
+    def _attend_to_cache(
+        self, qkv: jax.Array, mask: jax.Array, rotation: Rotation | None
+    ) -> jax.Array:
         """One token's attention to itself and the cache: qkv [B, 1, 3, N, H] -> [B, 1, N, H]."""
         rows, place = jnp.arange(len(qkv)), mask.sum(1) - 1
         qkv = qkv if rotation is None else rotated(qkv, rotation)
         query, *new = (qkv[:, :, number] for number in range(3))
         seen = []
-        for name, each in zip(("keys", "values"), new, strict=True):
+        for name, array in zip(("keys", "values"), new, strict=True):
             cached: nn.Variable[jax.Array] = self.variable("cache", name)
             readers = self.heads // cached.value.shape[2]  # of one head of keys and values
-            cached.value = cached.value.at[rows, place].set(each[:, 0, ::readers])
+            cached.value = cached.value.at[rows, place].set(array[:, 0, ::readers])
             seen.append(cached.value)
         if self.pattern.window is not None:
             mask = mask * (jnp.arange(mask.shape[1]) >= place[:, None] - self.pattern.window)

@@ -74,7 +74,7 @@ class Computation(_Architecture):
             raise ValueError(f"size={size!r}: must be one of {', '.join(cls.sizes)}")
         return cls(**dict(zip(cls.size_fields, cls.sizes[size], strict=True)) | fields)
 
-    def layer_kind(self, layer: int) -> str:
+    def layer_type(self, layer: int) -> str:
         """The kind of a layer, counted from 0; "" if all are alike."""
         del layer
         return ""

@@ -53,7 +53,7 @@ class EncoderSpec(Protocol):
     def num_hidden_layers(self) -> int:
         """L, the number of layers."""
 
-    def layer_kind(self, layer: int) -> str:
+    def layer_type(self, layer: int) -> str:
         """The kind of a layer, counted from 0; "" if all are alike."""
 
     @property

@@ -312,20 +312,20 @@ def _family(
     )
 
 
-def _of_texts(row: PoolerSpec) -> dict[str, PoolerSpec]:
+def _same_for_all_text_heads(row: PoolerSpec) -> dict[str, PoolerSpec]:
     """The same for all kinds of models of whole texts."""
     return dict.fromkeys(head_types.OF_WHOLE_TEXTS, row)
 
 
 _POOLER = PoolerSpec("pooler", "tanh")
-_WITH_POOLER = _of_texts(_POOLER) | {head_types.ENCODER: _POOLER}
+_WITH_POOLER = _same_for_all_text_heads(_POOLER) | {head_types.ENCODER: _POOLER}
 _OF_ROBERTA = PoolerSpec("classifier_dense", "tanh", dropout=True)
 _OF_ELECTRA = PoolerSpec("classifier_dense", "gelu", dropout=True)
 _TOKENS = {name: TEXT[name] for name in ("input_ids", "input_mask")}
 _ROBERTA = _WITH_POOLER | {head_types.SEQUENCE_CLASSIFICATION: _OF_ROBERTA}
 _gpt = partial(
     _family,
-    poolers=_of_texts(PoolerSpec("last_token")),
+    poolers=_same_for_all_text_heads(PoolerSpec("last_token")),
     inputs=_TOKENS | SEGMENT_IDS,
     without=(head_types.MASKED_LM, head_types.REPLACED_TOKENS),
     unbiased=head_types.OF_WHOLE_TEXTS,
@@ -335,16 +335,16 @@ PRESETS = (
     _family(BertSpec, _WITH_POOLER | {head_types.PRE_TRAINING: _POOLER}),
     _family(
         ModernBertSpec,
-        _of_texts(PoolerSpec("pooler", "hidden_act", use_bias=False, norm=True)),
+        _same_for_all_text_heads(PoolerSpec("pooler", "hidden_act", use_bias=False, norm=True)),
         inputs=_TOKENS | SEGMENT_IDS,
         token_head=True,
     ),
     _family(
         EuroBertSpec,
-        _of_texts(PoolerSpec("classifier_dense", "gelu")),
+        _same_for_all_text_heads(PoolerSpec("classifier_dense", "gelu")),
         inputs=_TOKENS | SEGMENT_IDS,
     ),
-    _family(NeoBertSpec, _of_texts(_OF_ROBERTA), inputs=_TOKENS | SEGMENT_IDS),
+    _family(NeoBertSpec, _same_for_all_text_heads(_OF_ROBERTA), inputs=_TOKENS | SEGMENT_IDS),
     *(_family(spec, _ROBERTA) for spec in (RobertaSpec, XlmRobertaSpec, CamembertSpec)),
     _family(
         ElectraSpec,
@@ -355,14 +355,14 @@ PRESETS = (
     ),
     _family(
         DistilBertSpec,
-        _of_texts(PoolerSpec("pre_classifier", "relu")),
+        _same_for_all_text_heads(PoolerSpec("pre_classifier", "relu")),
         inputs=_TOKENS | SEGMENT_IDS | POSITION_IDS,
     ),
     _gpt(GptSpec),
     _gpt(Gpt2Spec),
     _family(
         XlmSpec,
-        _of_texts(PoolerSpec("one_token")),
+        _same_for_all_text_heads(PoolerSpec("one_token")),
         inputs=_TOKENS | SEGMENT_IDS | POSITION_IDS | LANGUAGE_IDS,
     ),
 )

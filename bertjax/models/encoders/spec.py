@@ -207,7 +207,7 @@ class TransformerSpec(AttentionComputation, TransformerArchitecture):
         """The base of the layer's rotary frequencies."""
         return self.global_rope_theta if self.is_global(layer) else self.local_rope_theta
 
-    def layer_kind(self, layer: int) -> str:
+    def layer_type(self, layer: int) -> str:
         if self.global_attn_every_n_layers == 1:
             return ""
         return "global" if self.is_global(layer) else "local"
@@ -219,17 +219,19 @@ class TransformerSpec(AttentionComputation, TransformerArchitecture):
             pattern = AttentionPattern(self.causal, self.window(layer))
             rate = self.attention_probs_dropout_prob
             call = Call(length, self.head_width, self.compute_dtype, pattern, rate)
-            found.setdefault(taken(self.attention, call), self.layer_kind(layer))
+            found.setdefault(taken(self.attention, call), self.layer_type(layer))
         several = len({way.name for way in found}) > 1
-        each = [way.name + f" in {kind} layers" * several for way, kind in found.items()]
+        ways = [
+            way.name + f" in {layer_type} layers" * several for way, layer_type in found.items()
+        ]
         reasons = "; ".join(dict.fromkeys(way.why for way in found if way.why))
-        names = " and ".join(dict.fromkeys(each))
+        names = " and ".join(dict.fromkeys(ways))
         return f"by {names} at length {length}" + (f" ({reasons})" if reasons else "")
 
     def layer_scope(self, layer: int) -> contextlib.AbstractContextManager[Any]:
         """The scope by which the compile report tells the kinds of layers apart."""
-        kind = self.layer_kind(layer)
-        return jax.named_scope(f"{kind}_layer") if kind else contextlib.nullcontext()
+        layer_type = self.layer_type(layer)
+        return jax.named_scope(f"{layer_type}_layer") if layer_type else contextlib.nullcontext()
 
     def flops_per_token(self, length: int, predicted: int, context: float | None = None) -> float:
         """See `bertjax.models.encoders.contract.EncoderSpec`; of a window, the keys seen."""

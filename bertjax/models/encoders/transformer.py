@@ -50,7 +50,6 @@ class Embeddings(nn.Module):
         self.dropout = Dropout(spec.hidden_dropout_prob)
 
     def _table(self, name: str, axis: str, rows: int, gathered_as: str = "float32") -> jax.Array:
-        """A table of embeddings, [rows, E]."""
         # The normal distribution is cut at two deviations and not rescaled, so that the result has
         # 0.88 of the deviation, as in google-research/bert (modeling.py, create_initializer).
         init = nn.initializers.truncated_normal(self.spec.initializer_range)

@@ -68,9 +68,9 @@ class AnswerNetwork(nn.Module):
             both = jnp.concatenate([read, state, jnp.abs(read - state), read * state], -1)
             logits.append(classifier(drop(both, deterministic)))
             state = gru(drop(state, deterministic), read)
-        part = self._taking_part(rows, deterministic).astype(jnp.float32)[..., None]
+        takes_part = self._taking_part(rows, deterministic).astype(jnp.float32)[..., None]
         of_steps = jax.nn.log_softmax(jnp.stack(logits, 1))  # [B, K, C]
-        return jax.nn.logsumexp(of_steps, 1, b=part) - jnp.log(part.sum(1))
+        return jax.nn.logsumexp(of_steps, 1, b=takes_part) - jnp.log(takes_part.sum(1))
 
     def _taking_part(self, rows: int, deterministic: bool) -> jax.Array:
         """Which steps have a part in the mean: bool [B, K]."""

@@ -172,7 +172,6 @@ class Lstm(nn.Module):
 
 
 def _orthogonal(key: jax.Array, shape: tuple[int, int], dtype: jax.typing.DTypeLike) -> jax.Array:
-    """An orthogonal matrix for each gate."""
     init = nn.initializers.orthogonal()
     parts = [init(key, (shape[0], shape[0]), dtype) for key in jax.random.split(key, 4)]
     return jnp.concatenate(parts, -1)

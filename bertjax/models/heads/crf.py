@@ -52,10 +52,10 @@ def _log_sum(
         state: tuple[jax.Array, jax.Array], now: tuple[jax.Array, jax.Array]
     ) -> tuple[tuple[jax.Array, jax.Array], None]:
         sums, started = state
-        logits, there = now
+        logits, is_word = now
         after = jax.nn.logsumexp(sums[:, :, None] + between, axis=1)
         new = jnp.where(started, after, first) + logits
-        return (jnp.where(there, new, sums), started | there), None
+        return (jnp.where(is_word, new, sums), started | is_word), None
 
     (sums, started), _ = jax.lax.scan(step, _beginning(logits), _steps(logits, mask))
     return jnp.where(started[:, 0], jax.nn.logsumexp(sums + last, axis=1), 0.0)
@@ -76,11 +76,11 @@ def _score(
         now: tuple[jax.Array, jax.Array, jax.Array],
     ) -> tuple[tuple[jax.Array, jax.Array, jax.Array], None]:
         score, before, started = state
-        logits, there, tag = now
+        logits, is_word, tag = now
         added = jnp.where(started, between[before, tag], first[tag])
         added += jnp.take_along_axis(logits, tag[:, None], 1)[:, 0]
-        score = jnp.where(there, score + added, score)
-        return (score, jnp.where(there, tag, before), started | there), None
+        score = jnp.where(is_word, score + added, score)
+        return (score, jnp.where(is_word, tag, before), started | is_word), None
 
     rows = len(logits)
     empty = jnp.zeros(rows), jnp.zeros(rows, tags.dtype), jnp.zeros(rows, bool)
@@ -99,11 +99,11 @@ def best_path(
         state: tuple[jax.Array, jax.Array], now: tuple[jax.Array, jax.Array]
     ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
         best, started = state
-        logits, there = now
+        logits, is_word = now
         through = best[:, :, None] + between  # [B, before, tag]
         new = jnp.where(started, through.max(1), first) + logits
-        came_from = jnp.where(there & started, through.argmax(1), tags)
-        return (jnp.where(there, new, best), started | there), came_from
+        came_from = jnp.where(is_word & started, through.argmax(1), tags)
+        return (jnp.where(is_word, new, best), started | is_word), came_from
 
     (best, _), came_from = jax.lax.scan(step, _beginning(logits), _steps(logits, mask))
 

@@ -34,8 +34,8 @@ class HeadSpec(NamedTuple):
     build: Callable[[EncoderSpec, int], nn.Module]  # only classifiers use the number of classes
     axes: tuple[str, ...] = ("B", "S")  # of its inputs, by the letters of `bertjax.base.axes`
     heads: str = ""  # the kind whose heads it has; "": it is a kind of the families
-    more: tuple[str, ...] = ()  # the parts that it has besides those
-    instead: tuple[str, ...] = ()  # the parts that it has in the place of those
+    added_parts: tuple[str, ...] = ()  # the parts that it has besides those
+    replacing_parts: tuple[str, ...] = ()  # the parts that it has in the place of those
     fields: Mapping[str, Field] = MappingProxyType({})  # besides the encoder's inputs
     settings: tuple[str, ...] = ()  # fields of a task's family and of the module
 
@@ -51,12 +51,17 @@ class HeadSpec(NamedTuple):
     def inputs(self, spec: EncoderSpec, **sizes: int) -> dict[str, jax.ShapeDtypeStruct]:
         """The shapes and dtypes of its inputs; see `text_inputs`."""
         shape = tuple(sizes.values())
-        more = {name: jax.ShapeDtypeStruct(shape, each.dtype) for name, each in self.fields.items()}
-        return text_inputs(spec, **sizes) | more
+        fields = {
+            name: jax.ShapeDtypeStruct(shape, each.dtype) for name, each in self.fields.items()
+        }
+        return text_inputs(spec, **sizes) | fields
 
     def parts(self, spec: EncoderSpec, bilstm: BiLstm | None = None) -> tuple[str, ...]:
         """The top-level names of its parameters; a BiLSTM replaces all but the output layer."""
-        heads = self.instead or (*family_of(spec).heads[self.heads or self.head_type], *self.more)
+        heads = self.replacing_parts or (
+            *family_of(spec).heads[self.heads or self.head_type],
+            *self.added_parts,
+        )
         if bilstm:
             heads = (tasks.BILSTM, *(part for part in heads if part in tasks.OUTPUT_LAYERS))
         return (spec.encoder, *heads)
@@ -84,7 +89,7 @@ HEAD_SPECS = {
             head_types.ANSWER_NETWORK,
             tasks.PairClassifier,
             heads=head_types.SEQUENCE_CLASSIFICATION,
-            instead=("answer_network",),
+            replacing_parts=("answer_network",),
             fields=TEXT_NUMBERS,
             settings=("steps", "step_dropout"),
         ),
@@ -96,7 +101,7 @@ HEAD_SPECS = {
             head_types.TAG_SEQUENCE,
             tasks.SequenceTagger,
             heads=head_types.TOKEN_CLASSIFICATION,
-            more=("crf",),
+            added_parts=("crf",),
             fields=WORD_MASK,
         ),
         HeadSpec(head_types.QUESTION_ANSWERING, lambda spec, _: tasks.SpanFinder(spec)),

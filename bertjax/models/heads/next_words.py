@@ -72,10 +72,12 @@ class NextWord(nn.Module):
                 return jax.nn.logsumexp(logits, -1)[:, 0]
 
             return jax.lax.map(whole, x.swapaxes(0, 1)).T - right  # [B, V] at a time
-        others = product("bsp,kp->bsk", x, kernel[drawn.drawn], spec.precision, "float32")
-        others += bias[drawn.drawn] - drawn.log_count
-        others = jnp.where(drawn.drawn == ids[..., None], jnp.finfo(jnp.float32).min, others)
-        return jnp.logaddexp(jax.nn.logsumexp(others, -1), right) - right
+        drawn_logits = product("bsp,kp->bsk", x, kernel[drawn.drawn], spec.precision, "float32")
+        drawn_logits += bias[drawn.drawn] - drawn.log_count
+        drawn_logits = jnp.where(
+            drawn.drawn == ids[..., None], jnp.finfo(jnp.float32).min, drawn_logits
+        )
+        return jnp.logaddexp(jax.nn.logsumexp(drawn_logits, -1), right) - right
 
 
 class NextWordsModel(nn.Module):

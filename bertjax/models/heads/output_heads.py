@@ -20,7 +20,6 @@ _OTHERS = {"tanh": jnp.tanh, "relu": jax.nn.relu}
 
 
 def _dense(spec: TransformerSpec, width: int, name: str, use_bias: bool) -> Dense:
-    """A dense layer [..., D] -> [..., width]."""
     init = nn.initializers.truncated_normal(spec.residual_range)
     sides = {axes.EMBED: spec.hidden_size}, {axes.EMBED_OUT: width}
     return Dense(*sides, init, spec.precision, use_bias, name=name)

@@ -139,8 +139,8 @@ class ChoiceScorer(SequenceClassifier):
     head_type: str = head_types.MULTIPLE_CHOICE
 
     def __call__(self, inputs: Inputs, *, deterministic: bool) -> dict[str, jax.Array]:
-        given = {name: inputs[name] for name in family_of(self.spec).inputs if name in inputs}
-        flat = {name: x.reshape(-1, x.shape[-1]) for name, x in given.items()}
+        read_inputs = {name: inputs[name] for name in family_of(self.spec).inputs if name in inputs}
+        flat = {name: x.reshape(-1, x.shape[-1]) for name, x in read_inputs.items()}
         outputs = super().__call__(flat, deterministic=deterministic)
         shape = inputs["input_mask"].shape[:2]
         outputs["logits"] = outputs["logits"][:, 0]

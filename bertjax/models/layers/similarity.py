@@ -42,11 +42,11 @@ def normalized(x: jax.Array) -> jax.Array:
 _product = partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
 
 
-def _dot_own(query: Vectors, passage: Vectors) -> jax.Array:
+def _dot_pairs(query: Vectors, passage: Vectors) -> jax.Array:
     return _product("bd,bkd->bk", query.values, passage.values)
 
 
-def _dot_every(query: Vectors, passage: Vectors) -> jax.Array:
+def _dot_all(query: Vectors, passage: Vectors) -> jax.Array:
     return _product("bd,md->bm", query.values, passage.values)
 
 
@@ -58,18 +58,17 @@ def _cosine(of: Callable[[Vectors, Vectors], jax.Array]) -> Callable[[Vectors, V
 
 
 def _root(squares: jax.Array) -> jax.Array:
-    """The square root, with a gradient of 0 at 0."""
     positive = squares > 0
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, squares, 1)), 0)
 
 
-def _euclidean_own(query: Vectors, passage: Vectors) -> jax.Array:
+def _euclidean_pairs(query: Vectors, passage: Vectors) -> jax.Array:
     return -_root(jnp.square(query.values[:, None] - passage.values).sum(-1))
 
 
-def _euclidean_every(query: Vectors, passage: Vectors) -> jax.Array:
+def _euclidean_all(query: Vectors, passage: Vectors) -> jax.Array:
     squares = [jnp.square(x.values).sum(-1) for x in (query, passage)]
-    return -_root(squares[0][:, None] + squares[1] - 2 * _dot_every(query, passage))
+    return -_root(squares[0][:, None] + squares[1] - 2 * _dot_all(query, passage))
 
 
 def _angle(query: Vectors, passage: Vectors) -> jax.Array:
@@ -92,27 +91,27 @@ def _masks(query: Vectors, passage: Vectors) -> tuple[jax.Array, jax.Array]:
     return query.mask, passage.mask
 
 
-def _maxsim_own(query: Vectors, passage: Vectors) -> jax.Array:
+def _maxsim_pairs(query: Vectors, passage: Vectors) -> jax.Array:
     of_query, of_passage = _masks(query, passage)
     pairs = _product("bsd,bktd->bkst", query.values, passage.values)
     return _most_alike(pairs, of_query[:, None], of_passage)
 
 
-def _maxsim_every(query: Vectors, passage: Vectors) -> jax.Array:
+def _maxsim_all(query: Vectors, passage: Vectors) -> jax.Array:
     of_query, of_passage = _masks(query, passage)
 
     @jax.checkpoint
-    def with_one(given: tuple[jax.Array, jax.Array]) -> jax.Array:
-        values, mask = given
+    def with_one(text: tuple[jax.Array, jax.Array]) -> jax.Array:
+        values, mask = text
         return _most_alike(_product("bsd,td->bst", query.values, values), of_query, mask)
 
     return jax.lax.map(with_one, (passage.values, of_passage), batch_size=_AT_ONCE).T
 
 
 SIMILARITIES = {
-    "cosine": Similarity(_cosine(_dot_own), _cosine(_dot_every)),
-    "dot": Similarity(_dot_own, _dot_every),
-    "euclidean": Similarity(_euclidean_own, _euclidean_every),  # the distance, negative
+    "cosine": Similarity(_cosine(_dot_pairs), _cosine(_dot_all)),
+    "dot": Similarity(_dot_pairs, _dot_all),
+    "euclidean": Similarity(_euclidean_pairs, _euclidean_all),  # the distance, negative
     "angle": Similarity(_angle),
-    "maxsim": Similarity(_maxsim_own, _maxsim_every),
+    "maxsim": Similarity(_maxsim_pairs, _maxsim_all),
 }

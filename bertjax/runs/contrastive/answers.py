@@ -13,7 +13,7 @@ from bertjax.runs.fine_tuning.answers import with_further
 _LEAST = 1e-6  # smaller weights of sparse vectors are left out
 
 
-class Given(NamedTuple):
+class InputRow(NamedTuple):
     """A text, "" for an empty line, and what else its line has."""
 
     text: str
@@ -21,43 +21,47 @@ class Given(NamedTuple):
 
 
 def answers_of(
-    opened: Opened, texts: list[str], among: dict[int, Given], nearest: int
+    opened: Opened, texts: list[str], documents_by_line: dict[int, InputRow], nearest: int
 ) -> Iterator[dict[str, Any]]:
-    """Yields the answer for each text; `among` has the documents by their lines."""
+    """Yields the answer for each text; `documents_by_line` has the documents by their lines."""
     assert opened.embedding is not None
-    given = opened.pretrained
+    pretrained = opened.pretrained
     vectorizer = Vectorizer(
         opened.model,
         opened.embedding,
-        given.tokenizer,
-        given.spec.max_position_embeddings,
+        pretrained.tokenizer,
+        pretrained.spec.max_position_embeddings,
         opened.placement,
         None,
     )
     vectors = vectorizer.vectors(opened.params, texts, query=True, what="vectors")
-    if not among:
-        yield from ({"vector": each} for each in _shown(vectors, opened))
+    if not documents_by_line:
+        yield from ({"vector": vector} for vector in _shown(vectors, opened))
         return
-    lines = list(among)
+    lines = list(documents_by_line)
     documents = vectorizer.vectors(
         opened.params,
-        [given.text for given in among.values()],
+        [row.text for row in documents_by_line.values()],
         query=False,
         what="vectors of documents",
     )
     compared_by = opened.embedding.compared_by
     found = search(vectors, documents, compared_by, nearest, opened.placement)
     for numbers, scores in zip(*found, strict=True):
-        each = zip([lines[n] for n in numbers], scores.tolist(), strict=True)
-        yield {"nearest": [_near(line, score, *among[line]) for line, score in each]}
+        nearest_lines = zip([lines[n] for n in numbers], scores.tolist(), strict=True)
+        yield {
+            "nearest": [
+                _near_document(line, score, *documents_by_line[line])
+                for line, score in nearest_lines
+            ]
+        }
 
 
-def _near(line: int, score: float, text: str, further: dict[str, Any]) -> dict[str, Any]:
+def _near_document(line: int, score: float, text: str, further: dict[str, Any]) -> dict[str, Any]:
     return with_further(further, {"line": line, "score": score, "text": text})
 
 
 def _shown(vectors: TextVectors, opened: Opened) -> Iterator[Any]:
-    """Yields each vector as JSON."""
     assert opened.embedding is not None
     tokens = opened.pretrained.tokenizer.tokens
     for number in range(len(vectors)):

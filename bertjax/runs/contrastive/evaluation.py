@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from bertjax.base.errors import InputError
-from bertjax.runs.contrastive.vectors import PairScorer, Vectorizer, own_similarities, search
+from bertjax.runs.contrastive.vectors import PairScorer, Vectorizer, paired_similarities, search
 from bertjax.tasks.similarity.choices import pair_scores, triplet_accuracy
 from bertjax.tasks.similarity.examples import Columns, Example, read_dev
 from bertjax.tasks.similarity.rankings import METRICS, score_run, without_queries
@@ -55,14 +55,16 @@ class ByVectors:
             )
             for side in range(2)
         )
-        return own_similarities(queries, passages, self._name)
+        return paired_similarities(queries, passages, self._name)
 
     def found(
         self, params: Params, queries: Sequence[str], documents: Sequence[str], what: str
     ) -> tuple[np.ndarray, np.ndarray]:
-        asked = self._vectorizer.vectors(params, queries, query=True, what=what)
-        among = self._vectorizer.vectors(params, documents, query=False, what=what)
-        return search(asked, among, self._name, _DEPTH, self._vectorizer.placement, what)
+        query_vectors = self._vectorizer.vectors(params, queries, query=True, what=what)
+        document_vectors = self._vectorizer.vectors(params, documents, query=False, what=what)
+        return search(
+            query_vectors, document_vectors, self._name, _DEPTH, self._vectorizer.placement, what
+        )
 
 
 class ByPairs:
@@ -145,19 +147,19 @@ class _Lists(Evaluation):
     main_metric = "map"
 
     def scores(self, comparer: Comparer, params: Params) -> dict[str, float]:
-        pairs = [(each.query, text) for each in self.examples for text in each.passages]
+        pairs = [(example.query, text) for example in self.examples for text in example.passages]
         alike = comparer.own(params, pairs, self.name)
         run: dict[str, dict[str, float]] = {}
         judgements: dict[str, dict[str, int]] = {}
         places = iter(zip(alike.tolist(), range(len(alike)), strict=True))
         margins: list[tuple[float, float]] = []
-        for each in self.examples:
-            grades = each.scores or (1.0, *(0.0 for _ in each.passages[1:]))
+        for example in self.examples:
+            grades = example.scores or (1.0, *(0.0 for _ in example.passages[1:]))
             own = []
             for grade in grades:
                 similarity, place = next(places)
-                run.setdefault(each.query, {})[str(place)] = similarity
-                judgements.setdefault(each.query, {})[str(place)] = round(grade)
+                run.setdefault(example.query, {})[str(place)] = similarity
+                judgements.setdefault(example.query, {})[str(place)] = round(grade)
                 own.append(similarity)
             margins += [(own[0], other) for other in own[1:]]
         found = score_run(run, judgements, ("map", "mrr", "ndcg@10", "hit_rate@1")).mean
@@ -182,15 +184,15 @@ class _Decisions(Evaluation):
 
 def read_evaluation(spec: str, columns: Columns) -> Evaluation:
     """Reads held-out data of one of the forms at the top of this file."""
-    kind, _, source = spec.partition(":")
-    if kind not in KINDS or not source:
+    form, _, source = spec.partition(":")
+    if form not in KINDS or not source:
         raise InputError(
             f"{spec}: must be pairs:DIR, likeness:FILE or retrieval:DIR, such as "
             "likeness:sts_dev.tsv"
         )
-    if kind == LIKENESS:
+    if form == LIKENESS:
         return _Likeness(spec, read_pairs(source))
-    if kind == RETRIEVAL:
+    if form == RETRIEVAL:
         return _Retrieval(spec, read_retrieval(source))
     examples = read_dev(source, columns)
     if not examples:
@@ -205,8 +207,8 @@ def of_examples(name: str, examples: list[Example]) -> Evaluation:
     """
     single = all(len(each.passages) == 1 for each in examples)
     scored = all(each.scores for each in examples)
-    whole = {score for each in examples for score in each.scores} <= {0.0, 1.0}
-    if single and scored and not whole:
+    is_binary = {score for each in examples for score in each.scores} <= {0.0, 1.0}
+    if single and scored and not is_binary:
         pairs = [ScoredPair(e.query, e.passages[0], e.scores[0], "") for e in examples]
         return _Likeness(name, pairs)
     if single and scored and 2 * len({each.query for each in examples}) > len(examples):

@@ -48,7 +48,7 @@ class StateEvaluator:
         self._comparer = comparer_of(
             recipe.embedding,
             experiment.model,
-            job.given.tokenizer,
+            job.pretrained.tokenizer,
             recipe.length or job.spec.max_position_embeddings,
             experiment.placement,
             recipe.batch_tokens,
@@ -68,20 +68,19 @@ class StateEvaluator:
         params = state.evaluated()
         used = jax.tree.map(lambda leaf: leaf.sharding, experiment.used)
         with experiment.placement.active():
-            here = self._job.whole(jax.device_put(params, used))
+            on_devices = self._job.all_params(jax.device_put(params, used))
             found = {
                 _named(each, name): value
                 for each in self._evaluations
-                for name, value in each.scores(self._comparer, here).items()
+                for name, value in each.scores(self._comparer, on_devices).items()
             }
-        whole = experiment.placement.on_host(self._job.whole(params))
+        on_host = experiment.placement.on_host(self._job.all_params(params))
         if host_index() == 0 and self._is_best(step, found):
             with replaced_folder(self._job.folder / MODEL_FOLDER) as folder:
-                write_trained(self._job.packed(whole), folder)
+                write_trained(self._job.packed(on_host), folder)
         return found
 
     def _is_best(self, step: int, found: Mapping[str, float]) -> bool:
-        """Whether no earlier state has such a main metric."""
         if not self.main_metric:
             return True
         earlier = [row[self.main_metric] for row in self.rows() if row["step"] < step]
@@ -99,10 +98,10 @@ class StateEvaluator:
         best = max(rows, key=lambda row: (row[self.main_metric], -row["step"])) if rows else {}
         step = best.get("step", self._job.phase.last_step)
         scores: dict[str, dict[str, float]] = {}
-        for each in self._evaluations:
-            begin = _named(each, "")
+        for evaluation in self._evaluations:
+            begin = _named(evaluation, "")
             own = {n.removeprefix(begin): v for n, v in best.items() if n.startswith(begin)}
-            scores[each.name] = own
+            scores[evaluation.name] = own
         results = {
             "task": recipe.config_dict["task"]["kind"],
             "metric": self.main_metric,
@@ -119,5 +118,4 @@ class StateEvaluator:
 
 
 def _named(evaluation: Evaluation, metric: str) -> str:
-    """The name of a metric in a line of metrics.jsonl."""
     return f"{evaluation.name} {metric}"

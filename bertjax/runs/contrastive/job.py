@@ -44,11 +44,11 @@ _SAMPLE = 8  # batches from which the mean of their tokens is taken
 
 @dataclasses.dataclass(frozen=True)
 class SimilarityJob:
-    """A run that can begin or go on; `source` has the parts of `given` that the model has."""
+    """A run that can begin or go on; `source` has the parts of `pretrained` that the model has."""
 
     recipe: SimilarityRecipe
     folder: Path
-    given: Pretrained
+    pretrained: Pretrained
     source: Pretrained
     data: TrainingData
     spec: EncoderSpec
@@ -67,23 +67,23 @@ class SimilarityJob:
         recipe = dataclasses.replace(recipe, config_dict=resolved, model=resolved["model"])
         free = free_keys(SimilarityRecipe)
         check_same_config(folder, recipe.config_dict, free, SimilarityRecipe.from_config)
-        given = open_model(recipe.init_from)
-        given.check_reads_pieces()
-        spec = recipe.spec(given.spec, given.origin)
+        pretrained = open_model(recipe.init_from)
+        pretrained.check_reads_pieces()
+        spec = recipe.spec(pretrained.spec, pretrained.origin)
         data = TrainingData.of(recipe)
-        sources = {"": dataclasses.replace(given, params=_beginning(recipe, spec, given))}
-        experiment = make_experiment(recipe, spec, given=sources)
+        sources = {"": dataclasses.replace(pretrained, params=_beginning(recipe, spec, pretrained))}
+        experiment = make_experiment(recipe, spec, pretrained=sources)
         model, placement = experiment.model, experiment.placement
         frozen, _ = frozen_params(model, placement, sources, recipe.seed)
         trainer = Trainer(dataclasses.replace(experiment, frozen=frozen))
-        phase = _phase(recipe, spec, data, given)
+        phase = _phase(recipe, spec, data, pretrained)
         trainer.check([phase])
-        return cls(recipe, folder, given, sources[""], data, spec, trainer, phase)
+        return cls(recipe, folder, pretrained, sources[""], data, spec, trainer, phase)
 
     @property
     def identity(self) -> dict[str, str]:
         """The identity of what it learns from."""
-        return {"train": self.data.identity, "weights": self.given.identity}
+        return {"train": self.data.identity, "weights": self.pretrained.identity}
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -116,9 +116,9 @@ class SimilarityJob:
         """The state before the first update."""
         model = self.trainer.experiment.model
         state = self.trainer.experiment.initial_state(self.recipe.seed)
-        return state.started(partial(load_into, given=self.source, model=model))
+        return state.started(partial(load_into, pretrained=self.source, model=model))
 
-    def whole(self, params: Params) -> Params:
+    def all_params(self, params: Params) -> Params:
         """The parameters of a state and those that are not trained, as they are evaluated."""
         return merged(params, self.trainer.experiment.frozen)
 
@@ -126,7 +126,7 @@ class SimilarityJob:
         """The trained model, with all `params` on the host."""
         embedding, spec = self.recipe.embedding, self.spec
         network = self.trainer.experiment.model
-        adapter = low_rank(network, params, self.source, self.given)
+        adapter = low_rank(network, params, self.source, self.pretrained)
         params = network.params_of(params)
         trained = {name: tree for name, tree in params.items() if name != SCALE}
         model = Pretrained(
@@ -134,7 +134,7 @@ class SimilarityJob:
             head_type=head_types.SEQUENCE_CLASSIFICATION,
             spec=canonical(spec),
             params=to_canonical(trained, spec),
-            tokenizer=self.given.tokenizer,
+            tokenizer=self.pretrained.tokenizer,
             classes=_classes(self.recipe),
             adapter=adapter,
         )
@@ -143,7 +143,7 @@ class SimilarityJob:
             about = about_reranker(length, self.recipe.loss.name)
             return dataclasses.replace(model, task=about)
         # A pooler was not trained, and stays as it was.
-        kept = {name: tree for name, tree in self.given.params.items() if name == "pooler"}
+        kept = {name: tree for name, tree in self.pretrained.params.items() if name == "pooler"}
         return dataclasses.replace(
             model,
             head_type=head_type_of(embedding),
@@ -162,7 +162,7 @@ class SimilarityJob:
         )
         return "\n".join(
             [
-                self.given.summary(),
+                self.pretrained.summary(),
                 *(
                     f"  random: {name}"
                     for name in experiment.abstract_params
@@ -179,31 +179,31 @@ class SimilarityJob:
 
 
 def _classes(recipe: SimilarityRecipe) -> tuple[str, ...]:
-    """The names of the outputs of a reranker's last layer."""
     return () if recipe.embedding else ("LABEL_0",)
 
 
-def _beginning(recipe: SimilarityRecipe, spec: EncoderSpec, given: Pretrained) -> dict[str, Any]:
-    """The parts of the pretrained weights that the model has."""
+def _beginning(
+    recipe: SimilarityRecipe, spec: EncoderSpec, pretrained: Pretrained
+) -> dict[str, Any]:
     embedding = recipe.embedding
     if embedding is None:
-        parts = given.beginning(head_types.SEQUENCE_CLASSIFICATION, _classes(recipe))
+        parts = pretrained.beginning(head_types.SEQUENCE_CLASSIFICATION, _classes(recipe))
     else:
-        parts = given.beginning(head_type_of(embedding))
-        if given.embedding and given.embedding.kind == embedding.kind:
-            parts |= given.params
-    own = jax.eval_shape(recipe.objective().model(spec).init, jax.random.key(0))
-    return {name: tree for name, tree in parts.items() if name in own}
+        parts = pretrained.beginning(head_type_of(embedding))
+        if pretrained.embedding and pretrained.embedding.kind == embedding.kind:
+            parts |= pretrained.params
+    shapes = jax.eval_shape(recipe.objective().model(spec).init, jax.random.key(0))
+    return {name: tree for name, tree in parts.items() if name in shapes}
 
 
 def make_experiment(
     recipe: SimilarityRecipe,
     spec: EncoderSpec,
     devices: Any = None,
-    given: Mapping[str, Pretrained] = MappingProxyType({}),
+    pretrained: Mapping[str, Pretrained] = MappingProxyType({}),
 ) -> Experiment:
     """Puts a recipe's pieces together, for some devices or for all of the job."""
-    objective, branches = recipe.objective(), learned_branches(given)
+    objective, branches = recipe.objective(), learned_branches(pretrained)
     model = with_subset(objective.model(spec), recipe.adapter, recipe.frozen, branches)
     return Experiment(
         model=model,
@@ -216,12 +216,12 @@ def make_experiment(
 
 
 def _phase(
-    recipe: SimilarityRecipe, spec: EncoderSpec, data: TrainingData, given: Pretrained
+    recipe: SimilarityRecipe, spec: EncoderSpec, data: TrainingData, pretrained: Pretrained
 ) -> Phase:
-    batches = data.batches(recipe, given.tokenizer, recipe.lengths(spec))
+    batches = data.batches(recipe, pretrained.tokenizer, recipe.lengths(spec))
     steps = recipe.total_steps or math.ceil(recipe.epochs * len(data) / recipe.batch_size)
 
-    def parts(number: int) -> list[Callable[[slice], HostBatch]]:
+    def microbatches(number: int) -> list[Callable[[slice], HostBatch]]:
         return [partial(batches.batch, number)]
 
     sample = range(min(_SAMPLE, steps))
@@ -231,7 +231,7 @@ def _phase(
         name="contrastive",
         first_step=0,
         last_step=steps,
-        parts=parts,
+        microbatches=microbatches,
         held_out=None,
         rows=recipe.batch_size,
         accumulate=1,

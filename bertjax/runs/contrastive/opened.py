@@ -27,11 +27,13 @@ class Opened(NamedTuple):
     @property
     def comparer(self) -> Comparer:
         """The model as it says how alike texts are."""
-        given = self.pretrained
-        longest = given.spec.max_position_embeddings
+        pretrained = self.pretrained
+        longest = pretrained.spec.max_position_embeddings
         if self.embedding is None:
-            longest = given.task.get("max_length") or longest
-        return comparer_of(self.embedding, self.model, given.tokenizer, longest, self.placement)
+            longest = pretrained.task.get("max_length") or longest
+        return comparer_of(
+            self.embedding, self.model, pretrained.tokenizer, longest, self.placement
+        )
 
 
 def open_vectors(source: str | Source) -> Opened:
@@ -54,7 +56,7 @@ def open_vectors(source: str | Source) -> Opened:
         module = VectorModel(spec, embedding)
         inputs |= {COUNTED: inputs["input_ids"]}
     model = Model.of(module, inputs)
-    wanted = jax.eval_shape(model.init, jax.random.key(0))
-    params = {name: pretrained.params[name] for name in wanted}
+    shapes = jax.eval_shape(model.init, jax.random.key(0))
+    params = {name: pretrained.params[name] for name in shapes}
     params = jax.device_put(params, placement.replicated)
     return Opened(pretrained, embedding, model, params, placement)

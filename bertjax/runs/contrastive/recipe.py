@@ -138,7 +138,7 @@ class SimilarityRecipe(TrainingRecipe):
     def from_config(cls, config: Config) -> Self:
         """Reads a config; raises InputError, which names the first mistake in it."""
         config_dict = config_dict_of(config)
-        recipe = read(cls, {"task": {}, "loss": {}, **config_dict, "plain": config_dict})
+        recipe = read(cls, {"task": {}, "loss": {}, **config_dict, "config_dict": config_dict})
         recipe._check()
         return recipe
 
@@ -158,7 +158,6 @@ class SimilarityRecipe(TrainingRecipe):
         self._check_task()
 
     def _check_task(self) -> None:
-        """Checks that the loss, its settings and the vectors fit each other."""
         kind = self.embedding.kind if self.embedding else RERANKER
         if self.dimensions and kind != DENSE:
             why = (
@@ -207,13 +206,13 @@ class SimilarityRecipe(TrainingRecipe):
             return (self.length or longest,) * 2
         return self.embedding.length(True, longest), self.embedding.length(False, longest)
 
-    def spec(self, given: EncoderSpec, origin: str) -> EncoderSpec:
+    def spec(self, encoder_spec: EncoderSpec, origin: str) -> EncoderSpec:
         """The spec of the pretrained weights from `origin`, with the switches of config.model.
 
         Raises InputError also for a length over the encoder's positions, or a dimension over its
         width.
         """
-        longest = given.max_position_embeddings
+        longest = encoder_spec.max_position_embeddings
         lengths = {"length": self.length}
         if self.embedding:
             lengths = {n: getattr(self.embedding, n) for n in ("query_length", "passage_length")}
@@ -221,9 +220,9 @@ class SimilarityRecipe(TrainingRecipe):
             if length:
                 why = f", the longest sequence of {origin}; or 0 for that"
                 check_range(f"config.task.{name}", length, _SHORTEST, longest, why)
-        if self.dimensions and (most := max(self.dimensions)) > given.hidden_size:
-            why = f"{most} is over {given.hidden_size}, the width of the vectors of {origin}"
+        if self.dimensions and (most := max(self.dimensions)) > encoder_spec.hidden_size:
+            why = f"{most} is over {encoder_spec.hidden_size}, the width of the vectors of {origin}"
             raise self.wrong("dimensions", why)
-        spec = read(type(given), self.model, "config.model", given)
+        spec = read(type(encoder_spec), self.model, "config.model", encoder_spec)
         check_tensors(self.optimizer.name, spec)
         return spec

@@ -47,9 +47,9 @@ class TextVectors:
             return Vectors(self.values[numbers])  # type: ignore[arg-type]
         first, count = self.starts[numbers], np.diff(self.starts)[numbers]
         column = np.arange(fitting(LENGTHS, int(count.max(initial=1))))
-        there = column < count[:, None]
-        values = self.values[np.where(there, first[:, None] + column, 0)]
-        return Vectors(values, there)  # type: ignore[arg-type]
+        is_piece = column < count[:, None]
+        values = self.values[np.where(is_piece, first[:, None] + column, 0)]
+        return Vectors(values, is_piece)  # type: ignore[arg-type]
 
 
 class _OnDevices:
@@ -113,9 +113,11 @@ class Vectorizer(_OnDevices):
         found = self.outputs(params, encoded, most, what)
         if embedding.kind != LATE:
             return TextVectors(np.stack(found))
-        each = [row[np.flatnonzero(text.counted)] for row, text in zip(found, encoded, strict=True)]
-        starts = np.concatenate([[0], np.cumsum([len(tokens) for tokens in each])])
-        return TextVectors(np.concatenate(each), starts)
+        counted = [
+            row[np.flatnonzero(text.counted)] for row, text in zip(found, encoded, strict=True)
+        ]
+        starts = np.concatenate([[0], np.cumsum([len(tokens) for tokens in counted])])
+        return TextVectors(np.concatenate(counted), starts)
 
 
 class PairScorer(_OnDevices):
@@ -135,7 +137,7 @@ class PairScorer(_OnDevices):
         return np.array(self.outputs(params, encoded, self.longest, what))[:, 0]
 
 
-def own_similarities(queries: TextVectors, passages: TextVectors, name: str) -> np.ndarray:
+def paired_similarities(queries: TextVectors, passages: TextVectors, name: str) -> np.ndarray:
     """The similarity of query i and passage i, float32 [N]; `name` is a key of `SIMILARITIES`."""
 
     @jax.jit
@@ -184,8 +186,8 @@ def search(
     found, scores = [], []
     with Progress(what, len(queries), " queries") as progress:
         for begin in range(0, len(queries), rows):
-            asked = np.minimum(np.arange(begin, begin + rows), len(queries) - 1)
-            query = jax.tree.map(partial(_split, placement), queries.take(asked))
+            padded_numbers = np.minimum(np.arange(begin, begin + rows), len(queries) - 1)
+            query = jax.tree.map(partial(_split, placement), queries.take(padded_numbers))
             best = (
                 np.full((rows, most), -np.inf, np.float32),
                 np.full((rows, most), len(documents), np.int32),
@@ -201,5 +203,4 @@ def search(
 
 
 def _split(placement: Placement, array: np.ndarray) -> jax.Array:
-    """The rows of an array over the devices."""
     return placement.put(lambda held: {"": array[held]}, len(array))[""]

@@ -43,13 +43,13 @@ class BestModel:
         A folder is absent for a moment. A process that ends then, or between two folders, runs the
         trial again.
         """
-        whole = self._placement.on_host(params)
+        on_host = self._placement.on_host(params)
 
         def write() -> None:
             for name, folder in self.folders.items():
                 with replaced_folder(folder) as temporary:
                     task = {**settings.get(name, {}), "trial": trial}
-                    self._write(self._pack(name, whole, task), temporary)
+                    self._write(self._pack(name, on_host, task), temporary)
 
         from_first(write)
 

@@ -51,8 +51,8 @@ class TaskData:
         """Encodes the examples of `read_examples`; `weights`: the identity of what is tuned."""
 
         def splits(names: Sequence[str]) -> dict[str, Split]:
-            each = {name: examples[name] for name in names}
-            return {n: Split(some, encode(some, n, labelled=False)) for n, some in each.items()}
+            chosen = {name: examples[name] for name in names}
+            return {n: Split(some, encode(some, n, labelled=False)) for n, some in chosen.items()}
 
         first, *scored = task.dev_splits
         digests = {name: digest(some) for name, some in examples.items()}
@@ -89,20 +89,22 @@ def read_examples(task: Task) -> SplitExamples:
     return examples
 
 
-def encoder(family: Family, given: Pretrained, max_length: int) -> Encode:
+def encoder(family: Family, pretrained: Pretrained, max_length: int) -> Encode:
     """Returns a function that encodes examples for the model of the pretrained weights.
 
     That function raises InputError for two texts if the model has one token type.
     """
 
     def encode(examples: list[Any], split: str, *, labelled: bool) -> Encoded:
-        encoded = family.encode(examples, given.tokenizer, max_length, labelled=labelled)
-        if difference := given.tokenizer.unusual(encoded.ids):
+        encoded = family.encode(examples, pretrained.tokenizer, max_length, labelled=labelled)
+        if difference := pretrained.tokenizer.unusual(encoded.ids):
             _log.warning(
                 "%s: %s: is its text in another language, or in another form?", split, difference
             )
-        if 0 < given.spec.type_vocab_size <= encoded.token_types.max(initial=0):
-            raise InputError(f"{given.origin} has only one segment: it does not take two texts")
+        if 0 < pretrained.spec.type_vocab_size <= encoded.token_types.max(initial=0):
+            raise InputError(
+                f"{pretrained.origin} has only one segment: it does not take two texts"
+            )
         return encoded
 
     return encode

@@ -97,17 +97,17 @@ class FeatureTagger:
 
         Raises InputError if the encoder is gone, or has other weights than in training.
         """
-        given = _encoder_of(tagger, origin)
+        pretrained = _encoder_of(tagger, origin)
         task, self._layers = tagger.task, tagger.layers
         self.family = tagging(tagger.classes, task["document_context"], crf=tagger.crf)
         self.settings, self.cut = task, Counter[int]()
         self.columns = task.get("columns", {})
         self.summary = (
-            f"{given.summary()}\n  a tagger over layers {', '.join(map(str, tagger.layers))}: "
+            f"{pretrained.summary()}\n  a tagger over layers {', '.join(map(str, tagger.layers))}: "
             f"{tagger.depth} layers of {tagger.hidden}"
         )
-        self._tokenizer, self._max_length = given.tokenizer, task["max_length"]
-        self._extractor = activations.all_layers(given, self._max_length, tagger.compute_dtype)
+        self._tokenizer, self._max_length = pretrained.tokenizer, task["max_length"]
+        self._extractor = activations.all_layers(pretrained, self._max_length, tagger.compute_dtype)
         placement = data_parallel()
         loss = TASK_LOSSES[self.family.objective]
         self._predictor = Predictor(tagger.model, loss, placement, pad_id=0, batch_tokens=0)
@@ -130,13 +130,13 @@ class FeatureTagger:
 
 def _encoder_of(tagger: Tagger, origin: str) -> Pretrained:
     with about(f"{origin}: of the encoder that it reads"):
-        given = open_model(tagger.encoder)
-    if given.identity != tagger.identity:
+        pretrained = open_model(tagger.encoder)
+    if pretrained.identity != tagger.identity:
         raise InputError(
             f"{origin}: the encoder that it reads, {tagger.encoder}, has other weights since: "
             "repeat the fine-tuning in another --workdir"
         )
-    return given
+    return pretrained
 
 
 def _buckets(longest: int) -> tuple[int, ...]:

@@ -110,8 +110,8 @@ class Ensemble:
         return reduce(or_, (member.cut for member in self._members))
 
     def predict(self, examples: list[Any], origin: str, what: str = "predicting") -> list[Any]:
-        each = [member.predict(examples, origin, what) for member in self._members]
-        return self.family.combine(each, self._by)
+        predictions = [member.predict(examples, origin, what) for member in self._members]
+        return self.family.combine(predictions, self._by)
 
 
 def open_fine_tuned(source: str | Source, compute_dtype: str | None = None) -> FineTuned:

@@ -60,17 +60,19 @@ class FineTuning:
         """Reads all that a config names, or raises InputError; nothing is compiled or written."""
         recipe, folder = begin(config, workdir)
         base = open_model(recipe.init_from)
-        given = with_task_tokens(base)
-        say(given.summary())
-        spec, bilstm = recipe.spec(given), recipe.bilstm.module()
+        pretrained = with_task_tokens(base)
+        say(pretrained.summary())
+        spec, bilstm = recipe.spec(pretrained), recipe.bilstm.module()
         placement = make_placement(recipe.mesh, recipe.layout)
         say(how_computed(spec, [recipe.max_length], placement))
-        sources = {name: _beginning(given, task, bilstm) for name, task in recipe.tasks.items()}
+        sources = {
+            name: _beginning(pretrained, task, bilstm) for name, task in recipe.tasks.items()
+        }
         data = {
             name: TaskData.of(
                 task,
                 read_examples(task),
-                encoder(task.family, given, recipe.max_length),
+                encoder(task.family, pretrained, recipe.max_length),
                 sources[name].identity,
             )
             for name, task in recipe.tasks.items()
@@ -92,7 +94,7 @@ class FineTuning:
             flops_per_token=lambda length: (
                 spec.flops_per_token(length, predicted=length if recipe.lm_weight else 0) + on_top
             ),
-            pad_id=given.tokenizer.pad_id,
+            pad_id=pretrained.tokenizer.pad_id,
             start=lambda params: _loaded(params, sources, model),
             frozen=frozen,
         )
@@ -121,12 +123,12 @@ class FineTuning:
 
     def announce(self) -> None:
         """Prints which parameters each trial initializes."""
-        given = {
+        task_settings = {
             array_name(name, branch)
             for name, source in self.sources.items()
             for branch in source.params
         }
-        initial = [branch for branch in self.trials.parameters if branch not in given]
+        initial = [branch for branch in self.trials.parameters if branch not in task_settings]
         say(
             f"new in every trial: {', '.join(initial)}"
             if initial
@@ -190,11 +192,10 @@ def begin(config: Any, workdir: str) -> tuple[TaskRecipe, Path]:
     return recipe, folder
 
 
-def _beginning(given: Pretrained, task: Task, bilstm: BiLstm | None) -> Pretrained:
-    """The parts of the pretrained weights with which a task begins."""
+def _beginning(pretrained: Pretrained, task: Task, bilstm: BiLstm | None) -> Pretrained:
     head_type = TASK_LOSSES[task.family.objective].head_type
-    params = given.beginning(head_type, class_names(task.family), bilstm)
-    return dataclasses.replace(given, params=params)
+    params = pretrained.beginning(head_type, class_names(task.family), bilstm)
+    return dataclasses.replace(pretrained, params=params)
 
 
 def _loaded(params: Params, sources: Mapping[str, Pretrained], model: Model) -> Params:

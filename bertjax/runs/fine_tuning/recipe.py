@@ -271,36 +271,38 @@ class TaskRecipe(TrainingRecipe):
         seeds = range(self.seed, self.seed + self.grid.restarts)
         return [Trial(*values, seed) for values in self.grid.combinations() for seed in seeds]
 
-    def spec(self, given: Pretrained) -> EncoderSpec:
+    def spec(self, pretrained: Pretrained) -> EncoderSpec:
         """The spec of the pretrained weights, with the switches of config.model.
 
         Raises InputError also if a sequence is longer than the weights have positions, or if the
         model cannot be stored as transformers has it.
         """
-        longest = given.spec.max_position_embeddings
-        why = f", the longest sequence of {given.origin}"
+        longest = pretrained.spec.max_position_embeddings
+        why = f", the longest sequence of {pretrained.origin}"
         check_range("config.max_length", self.max_length, 8, longest, why)
         for task in () if self.features else self.tasks.values():
             head_spec = HEAD_SPECS[TASK_LOSSES[task.family.objective].head_type]
-            if not head_spec.fits(given.family):
+            if not head_spec.fits(pretrained.family):
                 raise InputError(
-                    f"{given.origin}: {given.family.name} has no head for {task.name}: give its "
-                    "features to a tagger, as configs/finetune_ner.py:features does"
+                    f"{pretrained.origin}: {pretrained.family.name} has no head for {task.name}: "
+                    "give its features to a tagger, as configs/finetune_ner.py:features does"
                 )
-        spec = read(type(given.spec), self.model, "config.model", given.spec)
+        spec = read(type(pretrained.spec), self.model, "config.model", pretrained.spec)
         check_tensors(self.optimizer.name, spec)
         if self.lm_weight:
             self._check_reads_on(spec)
         if any(self.in_transformers(spec, task) for task in self.tasks.values()):
-            fields_of(spec, given.origin)
+            fields_of(spec, pretrained.origin)
         return spec
 
     def _check_reads_on(self, spec: EncoderSpec) -> None:
         """Raises InputError unless the model can predict next tokens and a class."""
         head_type, heads = TASK_LOSSES[self.task.family.objective].head_type, family_of(spec).heads
         if not (head_type in head_types.OF_WHOLE_TEXTS and heads.get(head_types.CAUSAL_LM) == ()):
-            own = f"this is a {spec.encoder} for {head_type}: set it to 0"
-            why = f"only a GPT predicts the next token next to a class of whole texts, and {own}"
+            problem = f"this is a {spec.encoder} for {head_type}: set it to 0"
+            why = (
+                f"only a GPT predicts the next token next to a class of whole texts, and {problem}"
+            )
             raise self.wrong("lm_weight", why)
 
     def in_transformers(self, spec: EncoderSpec, task: Task) -> bool:
@@ -312,11 +314,13 @@ class TaskRecipe(TrainingRecipe):
         """The config of one of several tasks alone, or of all, in the form of config.json."""
         if not name:
             return self.config_dict
-        own = {key: x for key, x in self.config_dict["tasks"][name].items() if key != "data"}
+        task_section = {
+            key: x for key, x in self.config_dict["tasks"][name].items() if key != "data"
+        }
         config_dict = {
             key: x for key, x in self.config_dict.items() if key not in ("tasks", "share_power")
         }
-        return config_dict | {"data": self.tasks[name].data, "task": own}
+        return config_dict | {"data": self.tasks[name].data, "task": task_section}
 
 
 def check_task_name(name: str, place: str) -> None:

@@ -60,22 +60,22 @@ def digests(predictions: Path) -> dict[str, str]:
 
 def in_a_line(result: Mapping[str, Any]) -> str:
     """The dev scores of a result of `scored` as one line, without those of single entity types."""
-    each = []
+    texts = []
     for split, scores in result["dev"].items():
-        of_types = {f"{name}_{kind}" for kind in _types(scores) for name in _OF_TYPE}
-        whole = {name: value for name, value in scores.items() if name not in of_types}
-        each.append(f"{split}: {_figures(whole)}")
+        of_types = {f"{name}_{entity_type}" for entity_type in _types(scores) for name in _OF_TYPE}
+        overall = {name: value for name, value in scores.items() if name not in of_types}
+        texts.append(f"{split}: {_figures(overall)}")
     why = result["degenerate"]
     advice = "" if why.startswith("diverged") else _ADVICE  # its own message has one
-    return "; ".join(each) + (f"  DEGENERATE: {why}{advice}" if why else "")
+    return "; ".join(texts) + (f"  DEGENERATE: {why}{advice}" if why else "")
 
 
 def by_type(result: Mapping[str, Any]) -> list[str]:
     """The dev scores of each entity type, a line for each."""
     return [
-        f"{split} {kind}: {_figures({name: scores[f'{name}_{kind}'] for name in _OF_TYPE})}"
+        f"{split} {type_}: {_figures({name: scores[f'{name}_{type_}'] for name in _OF_TYPE})}"
         for split, scores in result["dev"].items()
-        for kind in _types(scores)
+        for type_ in _types(scores)
     ]
 
 

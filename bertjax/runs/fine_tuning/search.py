@@ -70,7 +70,6 @@ class Search:
 
     @property
     def _results(self) -> dict[Trial, dict[str, Any]]:
-        """The results of the finished trials, in the order of the grid."""
         return {trial: self._finished[trial] for trial in self._grid if trial in self._finished}
 
     def announce(self) -> None:
@@ -115,7 +114,7 @@ class Search:
         for number, trial in enumerate(self._grid, start=1):
             if trial not in self._finished:
                 say(f"trial {number} of {len(self._grid)}: {trial.name}")
-                if not self._try(trial):
+                if not self._run_trial(trial):
                     return None
         results = self._results
         stored = self._best_model.trial()
@@ -129,7 +128,7 @@ class Search:
             # The stored model is of another trial: the grid was larger before, or the run was
             # killed before it stored the model.
             say(f"once more, for its model: {best.name}")
-            if not self._try(best, keep=True):
+            if not self._run_trial(best, keep=True):
                 return None
             if self._best_model.trial() != best.name:
                 raise InputError(
@@ -147,13 +146,13 @@ class Search:
     def _folder_of(self, trial: Trial, name: str = "") -> Path:
         return trial_folder(self._folder / name, trial.name)
 
-    def _of(self, result: Mapping[str, Any], name: str) -> dict[str, Any]:
+    def _result_of_task(self, result: Mapping[str, Any], name: str) -> dict[str, Any]:
         """The result of a trial for one task, in the form that a run of that task alone has."""
         if not name:
             return dict(result)
-        own = {key: value for key, value in result.items() if key != "tasks"}
+        common = {key: value for key, value in result.items() if key != "tasks"}
         data = self._data[name].identity | self._data[name].others
-        return own | result.get("tasks", {}).get(name, {}) | {"data": data}
+        return common | result.get("tasks", {}).get(name, {}) | {"data": data}
 
     def _read(self, trial: Trial) -> dict[str, Any] | None:
         """The results of a trial with the same data and weights; None if it is not finished."""
@@ -169,7 +168,7 @@ class Search:
                 )
         return result
 
-    def _try(self, trial: Trial, keep: bool = False) -> bool:
+    def _run_trial(self, trial: Trial, keep: bool = False) -> bool:
         """Trains and scores a trial, stores the best model; False if a signal stopped it."""
         folder = self._folder_of(trial)
         begin, resumed = time.perf_counter(), from_first(lambda: self._open(trial))
@@ -188,7 +187,9 @@ class Search:
             if not resumed:  # otherwise the earlier time is unknown
                 result["seconds"] = round(time.perf_counter() - begin, 1)
             if keep or all(_value(other) < _value(result) for other in self._finished.values()):
-                settings = {name: self._of(result, name)["settings"] for name in self._tasks}
+                settings = {
+                    name: self._result_of_task(result, name)["settings"] for name in self._tasks
+                }
                 self._best_model.save(params, trial.name, settings)
                 self._best_outputs = outputs
         result = from_first(lambda: self._close(trial, result))
@@ -204,10 +205,11 @@ class Search:
         return checkpoints_folder(self._folder_of(trial)).exists()
 
     def _close(self, trial: Trial, result: dict[str, Any]) -> dict[str, Any]:
-        """Writes the results of a trial, and removes its checkpoints."""
         if trial not in self._finished:
             for name in self._recipe.names:
-                write_json(self._folder_of(trial, name) / RESULTS_FILE, self._of(result, name))
+                write_json(
+                    self._folder_of(trial, name) / RESULTS_FILE, self._result_of_task(result, name)
+                )
         self._remove_checkpoints(trial)
         return result
 
@@ -219,9 +221,9 @@ class Search:
         predictions = self._dev_predictions(outputs)
         scores = self._score(predictions)
         for name, task in self._tasks.items():
-            settings = self._of(scores, name)["settings"]
-            given = self._dev_examples(name), predictions[name], settings
-            write_resampled(self._folder_of(trial, name), task, *given)
+            settings = self._result_of_task(scores, name)["settings"]
+            arguments = self._dev_examples(name), predictions[name], settings
+            write_resampled(self._folder_of(trial, name), task, *arguments)
         return scores
 
     def _dev_outputs(self, params: Params) -> SplitOutputs:
@@ -243,7 +245,6 @@ class Search:
     def _decoded(
         self, name: str, splits: Mapping[str, Split], outputs: Mapping[str, Outputs]
     ) -> dict[str, list[Any]]:
-        """A prediction for each example of some splits of a task."""
         decode = self._tasks[name].family.decode
         return {
             split: decode(part.examples, part.encoded, outputs[split])
@@ -276,7 +277,7 @@ class Search:
         for name, task in self._tasks.items():
             output = self._folder / name / PREDICTIONS_FOLDER
             output.mkdir(exist_ok=True)
-            data, settings = self._data[name], self._of(scores, name)["settings"]
+            data, settings = self._data[name], self._result_of_task(scores, name)["settings"]
             found = predictions[name] | self._decoded(name, data.test, test[name])
             for split, part in (data.dev | data.test).items():
                 task.write(output, split, part.examples, found[split], settings)
@@ -291,23 +292,25 @@ class Search:
         """The results.json of an earlier run, if still valid; removes checkpoints of its trials."""
         for trial in self._results:
             self._remove_checkpoints(trial)
-        wanted = self._run_results(best, self._finished[best])
-        for name, each in wanted.items():
+        expected = self._run_results(best, self._finished[best])
+        for name, each in expected.items():
             folder = self._folder / name
             if not (folder / RESULTS_FILE).exists() or read_results(folder) != each:
                 return None
         self._write_metrics()  # it contains times, so results.json has no digest of it
-        for name, each in wanted.items():
+        for name, each in expected.items():
             _print_results(name, each)
-        return wanted[""]
+        return expected[""]
 
     def _run_results(self, best: Trial, scores: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         """The content of each results.json, by name: scores, and digests of the predictions."""
         return {name: self._results_of(name, best, scores) for name in self._recipe.names}
 
     def _results_of(self, name: str, best: Trial, scores: Mapping[str, Any]) -> dict[str, Any]:
-        trials = {trial: self._of(result, name) for trial, result in self._results.items()}
-        found = self._of(scores, name)
+        trials = {
+            trial: self._result_of_task(result, name) for trial, result in self._results.items()
+        }
+        found = self._result_of_task(scores, name)
         task = self._tasks.get(name)
         results = {
             "task": task.name if task else ", ".join(self._tasks),
@@ -338,12 +341,10 @@ class Search:
 
 
 def _value(result: dict[str, Any]) -> float:
-    """The value by which trials are compared."""
     return -math.inf if result["value"] is None else result["value"]
 
 
 def _summary(results: Mapping[Trial, dict[str, Any]]) -> list[dict[str, Any]]:
-    """The mean and standard deviation over the seeds, for each combination of the grid."""
     groups: dict[Trial, list[dict[str, Any]]] = {}
     for trial, result in results.items():
         groups.setdefault(dataclasses.replace(trial, seed=0), []).append(result)
@@ -359,7 +360,6 @@ def _summary(results: Mapping[Trial, dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _spreads(results: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The mean and deviation of each dev score that all trials have on the same examples."""
     spreads: dict[str, dict[str, Any]] = {}
     for split, figures in results[0]["dev"].items() if results else ():
         scored = [each["dev"].get(split, {}) for each in results]

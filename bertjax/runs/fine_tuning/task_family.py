@@ -69,8 +69,8 @@ def _loss_of_reranker(pretrained: Pretrained) -> str | None:
     task = pretrained.task
     if task.get("name") == RERANKER:
         return task.get("loss", "")
-    theirs = len(pretrained.classes) == 1 and "max_length" not in task
-    return _REFERENCE if theirs and pretrained.kept.get(ACTIVATION) else None
+    is_reranker = len(pretrained.classes) == 1 and "max_length" not in task
+    return _REFERENCE if is_reranker and pretrained.kept.get(ACTIVATION) else None
 
 
 def in_words(pretrained: Pretrained) -> str:
@@ -110,19 +110,21 @@ def task_family_of(pretrained: Pretrained) -> tuple[Family, int]:
             f"{pretrained.origin}: {pretrained.class_name} has no head of a task: give one of "
             f"{with_heads or 'the models that read pieces'}, as launch/finetune.py makes them"
         )
-    own = {field.name for field in dataclasses.fields(family) if field.init}
-    fields = {name: value for name, value in task.items() if name in own and value is not None}
+    field_names = {field.name for field in dataclasses.fields(family) if field.init}
+    fields = {
+        name: value for name, value in task.items() if name in field_names and value is not None
+    }
     if _loss_of_reranker(pretrained) is not None:
         fields["pairs"] = True
-    if "classes" in own:
+    if "classes" in field_names:
         fields["classes"] = pretrained.classes
     longest = pretrained.spec.max_position_embeddings
-    given = task.get("max_length")
-    max_length = longest if given is None else given
+    saved_length = task.get("max_length")
+    max_length = longest if saved_length is None else saved_length
     specials = pretrained.tokenizer.template.specials(pair=True)
     name, why = f"{pretrained.origin}: max_length", ", the positions it has"
     check_range(name, max_length, specials, longest, why)
-    if family is QuestionAnswering and given is None:
+    if family is QuestionAnswering and saved_length is None:
         # Not a model of bertjax: windows as in `run_squad.py`, or less if it has fewer positions.
         max_length = min(max_length, _QUESTIONS_LENGTH)
         query = min(QuestionAnswering.max_query_length, (max_length - specials) // 3)

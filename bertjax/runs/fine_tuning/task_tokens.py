@@ -19,15 +19,15 @@ START, DELIMITER, EXTRACT = "_start_", "_delimiter_", "_classify_"
 _NAMES = (START, DELIMITER, EXTRACT)
 
 
-def with_task_tokens(given: Pretrained) -> Pretrained:
+def with_task_tokens(pretrained: Pretrained) -> Pretrained:
     """The same model with these tokens; their random embeddings are always the same.
 
     A model that puts special tokens around texts stays as it is.
     """
-    tokenizer = given.tokenizer
+    tokenizer = pretrained.tokenizer
     if tokenizer.template.specials(pair=True) or tokenizer.kind not in LIBRARY_KINDS:
-        return given
-    rng, deviation = np.random.default_rng(0), given.spec.initializer_range
+        return pretrained
+    rng, deviation = np.random.default_rng(0), pretrained.spec.initializer_range
 
     def with_fresh(rows: np.ndarray) -> np.ndarray:
         rows = rows[: tokenizer.vocabulary_size]  # a table may have more
@@ -35,7 +35,7 @@ def with_task_tokens(given: Pretrained) -> Pretrained:
         new = rng.normal(0, deviation, shape) if rows.ndim > 1 else np.zeros(shape)
         return np.concatenate([rows, new.astype(rows.dtype)])
 
-    changed = with_rows(given, _extended(tokenizer, given.origin), with_fresh)
+    changed = with_rows(pretrained, _extended(tokenizer, pretrained.origin), with_fresh)
     return dataclasses.replace(changed, spec=canonical(changed.spec))
 
 

@@ -116,7 +116,7 @@ class Trials:
         return Epochs(lengths, self.buckets, size, trial.epochs, trial.seed, self._rows(trial))
 
     def _rows(self, trial: Trial) -> int:
-        """The rows of each part of a batch, which are the same for all tasks."""
+        """The rows of each microbatch, which are the same for all tasks."""
         sizes = [len(each.train) for each in self._data.values()]
         size = min(trial.batch_size, max(sizes))
         if self._full_batch:
@@ -174,16 +174,17 @@ class Trials:
         )
 
     def _phase(self, trial: Trial) -> Phase:
-        """The batches of a trial, as the training loop wants them."""
         together = self.together(trial)
-        each = {name: self.epochs(trial, name) for name in self._data}
+        epochs = {name: self.epochs(trial, name) for name in self._data}
         rows = self._rows(trial)
 
-        def parts(number: int) -> list[Callable[[slice], HostBatch]]:
+        def microbatches(number: int) -> list[Callable[[slice], HostBatch]]:
             name, of_task = together.locate(number)
-            return [partial(part, name, *examples) for examples in each[name].parts(of_task)]
+            return [
+                partial(rows_of, name, *examples) for examples in epochs[name].microbatches(of_task)
+            ]
 
-        def part(name: str, examples: np.ndarray, length: int, held: slice) -> HostBatch:
+        def rows_of(name: str, examples: np.ndarray, length: int, held: slice) -> HostBatch:
             fields, encoded = self._objectives[name].fields, self._data[name].train
             count = held.stop - held.start
             arrays = encoded.batch(fields, examples[held], count, length, self._pad_id)
@@ -193,13 +194,13 @@ class Trials:
             drawn = together.drawn.items()
             return sum(n * of_task(name) for name, n in drawn) / together.steps_per_epoch
 
-        tokens = round(mean(lambda name: each[name].tokens * self._data[name].train.choices))
-        length = round(mean(lambda name: each[name].tokens / each[name].batch_size))
+        tokens = round(mean(lambda name: epochs[name].tokens * self._data[name].train.choices))
+        length = round(mean(lambda name: epochs[name].tokens / epochs[name].batch_size))
         return Phase(
             name="fine-tuning",
             first_step=0,
             last_step=trial.epochs * together.steps_per_epoch,
-            parts=parts,
+            microbatches=microbatches,
             held_out=None,
             rows=rows,
             accumulate=1,

@@ -94,7 +94,7 @@ class Mixed:
                 width = examples.width
                 passage[here, :width] = passage_key[here, :width] = examples.passage[chosen]
             else:
-                other = self._other(int(which), chosen, epoch)
+                other = self._partners(int(which), chosen, epoch)
                 passage[here, 0] = examples.query[other]
                 key = self._first_label[which] + examples.labels[chosen]
                 query_key[here], passage_key[here, 0] = key, key
@@ -103,11 +103,11 @@ class Mixed:
         keys = query_key.astype(np.int32), passage_key.astype(np.int32)
         return Chosen(query, passage, scores, *keys)
 
-    def whole(self, number: int) -> Chosen:
+    def all_rows(self, number: int) -> Chosen:
         """All rows of batch `number`."""
         return self.batch(number, slice(0, self._batch_size))
 
-    def _other(self, source: int, chosen: np.ndarray, epoch: np.ndarray) -> np.ndarray:
+    def _partners(self, source: int, chosen: np.ndarray, epoch: np.ndarray) -> np.ndarray:
         """For each example another one with the same label, in each epoch another."""
         order, place, start, count = self._members[source]
         label = self._sources[source].labels[chosen]  # type: ignore[index]
@@ -137,12 +137,12 @@ class Tokens:
     def __init__(self, texts: Sequence[PromptedText], numbers: Sequence[int], empty: PromptedText):
         self._row = np.zeros(max(numbers, default=0) + 2, np.int64)
         self._row[np.asarray(numbers, np.int64)] = np.arange(1, len(numbers) + 1)
-        whole = [empty, *texts]
-        self.lengths = np.array([len(text.ids) for text in whole])
+        with_empty = [empty, *texts]
+        self.lengths = np.array([len(text.ids) for text in with_empty])
         self._starts = np.concatenate([[0], np.cumsum(self.lengths)])
-        self._ids = np.concatenate([np.asarray(text.ids, np.int32) for text in whole])
-        self._types = np.concatenate([np.asarray(text.token_types, np.int8) for text in whole])
-        self._counted = np.concatenate([np.asarray(text.counted, np.int8) for text in whole])
+        self._ids = np.concatenate([np.asarray(text.ids, np.int32) for text in with_empty])
+        self._types = np.concatenate([np.asarray(text.token_types, np.int8) for text in with_empty])
+        self._counted = np.concatenate([np.asarray(text.counted, np.int8) for text in with_empty])
 
     def longest(self, numbers: np.ndarray) -> int:
         """The tokens of the longest of these texts."""
@@ -154,15 +154,15 @@ class Tokens:
     def arrays(self, numbers: np.ndarray, length: int, pad_id: int) -> HostArrays:
         """The tokens of texts [...], int32 [..., S]."""
         rows, column = self._rows(numbers)[..., None], np.arange(length)
-        there = column < self.lengths[rows]
-        place = np.where(there, self._starts[rows] + column, 0)
+        is_token = column < self.lengths[rows]
+        place = np.where(is_token, self._starts[rows] + column, 0)
 
         def filled(values: np.ndarray, empty: int = 0) -> np.ndarray:
-            return np.where(there, values[place], empty).astype(np.int32)
+            return np.where(is_token, values[place], empty).astype(np.int32)
 
         return {
             "input_ids": filled(self._ids, pad_id),
-            "input_mask": there.astype(np.int32),
+            "input_mask": is_token.astype(np.int32),
             "token_type_ids": filled(self._types),
             "counted_mask": filled(self._counted),
         }
@@ -199,20 +199,20 @@ class Batches:
         self._mixed, self._sides = mixed, (queries, passages)
         self._most, self._pad_id, self._pads_to_longest = lengths, pad_id, pad_to_longest
 
-    def lengths(self, whole: Chosen) -> tuple[int, int]:
+    def lengths(self, batch_rows: Chosen) -> tuple[int, int]:
         """The lengths of queries and of passages in a batch."""
         if not self._pads_to_longest:
             return self._most
-        texts = whole.query, whole.passage
+        texts = batch_rows.query, batch_rows.passage
         longest = (side.longest(each) for side, each in zip(self._sides, texts, strict=True))
         return tuple(map(_fitting, longest, self._most))  # type: ignore[return-value]
 
     def batch(self, number: int, rows: slice) -> HostArrays:
         """Rows of batch `number`; see `bertjax.objectives.similarity` for its arrays."""
-        whole = self._mixed.whole(number)
-        chosen = whole.rows(rows)
+        batch_rows = self._mixed.all_rows(number)
+        chosen = batch_rows.rows(rows)
         texts, result = (chosen.query, chosen.passage), _keys(chosen)
-        lengths = self.lengths(whole)
+        lengths = self.lengths(batch_rows)
         names = ("query_", "passage_")
         for begin, side, numbers, length in zip(names, self._sides, texts, lengths, strict=True):
             arrays = side.arrays(numbers, length, self._pad_id)
@@ -221,9 +221,9 @@ class Batches:
 
     def tokens(self, number: int) -> int:
         """The positions of batch `number`, padding included."""
-        whole = self._mixed.whole(number)
-        query, passage = self.lengths(whole)
-        return len(whole.query) * query + whole.passage.size * passage
+        batch_rows = self._mixed.all_rows(number)
+        query, passage = self.lengths(batch_rows)
+        return len(batch_rows.query) * query + batch_rows.passage.size * passage
 
 
 class JoinedBatches:
@@ -242,18 +242,23 @@ class JoinedBatches:
         self._most, self._pads_to_longest = length, pad_to_longest
         self._lengths = np.array([len(each) for each in ids])
 
-    def _length(self, whole: Chosen) -> int:
+    def _length(self, batch_rows: Chosen) -> int:
         if not self._pads_to_longest:
             return self._most
-        there = whole.passage >= 0
-        pairs = self._lengths[whole.query][:, None] + self._lengths[np.maximum(whole.passage, 0)]
-        longest = np.where(there, pairs, 0).max() + self._tokenizer.template.specials(pair=True)
+        is_passage = batch_rows.passage >= 0
+        pairs = (
+            self._lengths[batch_rows.query][:, None]
+            + self._lengths[np.maximum(batch_rows.passage, 0)]
+        )
+        longest = np.where(is_passage, pairs, 0).max() + self._tokenizer.template.specials(
+            pair=True
+        )
         return _fitting(min(int(longest), self._most), self._most)
 
     def batch(self, number: int, rows: slice) -> HostArrays:
         """Rows of batch `number`; see `bertjax.objectives.similarity` for its arrays."""
-        whole = self._mixed.whole(number)
-        chosen, length = whole.rows(rows), self._length(whole)
+        batch_rows = self._mixed.all_rows(number)
+        chosen, length = batch_rows.rows(rows), self._length(batch_rows)
         shape = (*chosen.passage.shape, length)
         ids, mask, types = (np.full(shape, x, np.int32) for x in (self._tokenizer.pad_id, 0, 0))
         for place, passage in np.ndenumerate(chosen.passage):
@@ -267,8 +272,8 @@ class JoinedBatches:
 
     def tokens(self, number: int) -> int:
         """The positions of batch `number`, padding included."""
-        whole = self._mixed.whole(number)
-        return whole.passage.size * self._length(whole)
+        batch_rows = self._mixed.all_rows(number)
+        return batch_rows.passage.size * self._length(batch_rows)
 
 
 def _keys(chosen: Chosen) -> HostArrays:

@@ -111,8 +111,8 @@ def read_examples(
 ) -> Examples:
     """The training examples of a source, whose texts `texts` gets; `problem_of` judges scores."""
     made, _, source = spec.partition(":")
-    if made in _MADE:
-        rows = (Example(a, (b,)) for a, b in _made(made, source))
+    if made in _PAIRINGS:
+        rows = (Example(a, (b,)) for a, b in _pairs_of_source(made, source))
         return _numbered(spec, rows, texts)
     table = _table(spec, TRAIN)
     if columns.query in table[0].fields or columns.label not in table[0].fields:
@@ -143,11 +143,11 @@ def _table(spec: str, split: str) -> list[FileRow]:
     path = Path(spec)
     if not path.is_dir() and not official_files.exists(path.parent, path.name):
         raise InputError(
-            f"{spec}: no such folder or file: name one, or write {', '.join(_MADE)}:SOURCE, such "
-            "as titles:text:wiki/*.txt"
+            f"{spec}: no such folder or file: name one, or write {', '.join(_PAIRINGS)}:SOURCE, "
+            "such as titles:text:wiki/*.txt"
         )
     folder, names = (path, _names(split)) if path.is_dir() else (path.parent, (path.name,))
-    return official_files.some(read_rows(folder, *names), official_files.find(folder, *names))
+    return official_files.nonempty(read_rows(folder, *names), official_files.find(folder, *names))
 
 
 def _example(row: FileRow, columns: Columns, problem_of: Problem = lambda scores: "") -> Example:
@@ -159,8 +159,8 @@ def _example(row: FileRow, columns: Columns, problem_of: Problem = lambda scores
     problem = f"{len(scores)} for {len(passages)} passages: {problem}"
     row.require(len(scores) == len(passages), columns.score, problem)
     if problem := problem_of(scores):
-        given = row.value(columns.score)
-        raise InputError(f"{row.where}: {columns.score!r} is {given!r:.80}: {problem}")
+        score = row.value(columns.score)
+        raise InputError(f"{row.where}: {columns.score!r} is {score!r:.80}: {problem}")
     return Example(row.text(columns.query), tuple(passages), scores)
 
 
@@ -245,15 +245,15 @@ def _repeated(document: list[str]) -> list[tuple[str, str]]:
 
 
 # Paragraphs of a document -> pairs of texts.
-_MADE = {
+_PAIRINGS = {
     "titles": _titles,
     "neighbours": lambda document: list(itertools.pairwise(document)),
     "repeated": _repeated,
 }
 
 
-def _made(kind: str, spec: str) -> Iterator[tuple[str, str]]:
+def _pairs_of_source(pairing: str, spec: str) -> Iterator[tuple[str, str]]:
     source = sources.open_source(spec, installed_docs=Path())
     for *_, document in source.all_documents():
         if document:
-            yield from _MADE[kind](document)
+            yield from _PAIRINGS[pairing](document)

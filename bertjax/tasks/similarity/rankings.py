@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bertjax.base.errors import InputError
-from bertjax.base.validation import whole
+from bertjax.base.validation import integer
 from bertjax.tasks.similarity.retrieval import Judgements
 
 Run = Mapping[str, Mapping[str, float]]  # query id -> document id -> score
@@ -91,7 +91,7 @@ def without_queries(run: Run, judgements: Judgements) -> dict[str, dict[str, flo
 
 def _parsed(metric: str) -> tuple[_Measure, int | None]:
     name, at, depth = metric.partition("@")
-    cut = whole(depth) if at else None
+    cut = integer(depth) if at else None
     if name not in _MEASURES or (at and (cut or 0) < 1):
         raise InputError(f"{metric:.80}: must be one of {', '.join(_MEASURES)}, or NAME@DEPTH")
     return _MEASURES[name], cut

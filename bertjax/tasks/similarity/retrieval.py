@@ -22,7 +22,7 @@ from pathlib import Path
 
 from bertjax.base.errors import InputError
 from bertjax.base.files import local_folder
-from bertjax.base.validation import whole
+from bertjax.base.validation import integer
 from bertjax.tasks import official_files
 from bertjax.tasks.rows import FORMATS, FileRow, read_rows
 
@@ -108,7 +108,7 @@ def _judgements(folder: Path, split: str, queries: Container[str]) -> dict[str, 
     for where, query, document, written in _judgement_lines(folder / "qrels", split):
         if query not in queries:
             raise InputError(f"{where}: {query!r} is not among the queries: {_ONE_VERSION}")
-        if (grade := whole(written)) is None:
+        if (grade := integer(written)) is None:
             raise InputError(f"{where}: the grade {written!r:.80} is not a whole number")
         judged = result.setdefault(query, {})
         if judged.setdefault(document, grade) != grade:

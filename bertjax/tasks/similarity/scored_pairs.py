@@ -68,7 +68,7 @@ def read_pairs(source: str) -> list[ScoredPair]:
     if not official_files.exists(path.parent, path.name):
         raise InputError(f"{source}: no such file: name one, or FORMAT:FILE ({', '.join(FORMATS)})")
     rows = _published_rows(path, form) if published else read_rows(path.parent, path.name)
-    return official_files.some((_pair(row, form) for row in rows), path)
+    return official_files.nonempty((_pair(row, form) for row in rows), path)
 
 
 def _published_rows(path: Path, form: _Format) -> Iterator[FileRow]:
@@ -99,11 +99,11 @@ def correlations(pairs: Sequence[ScoredPair], similarities: np.ndarray) -> dict[
     """
     gold = np.array([pair.score for pair in pairs])
     sources = np.array([pair.source for pair in pairs])
-    parts = {"": np.full(len(pairs), True)}
-    parts |= {f"_{name}": sources == name for name in sorted({*sources.tolist()} - {""})}
+    subsets = {"": np.full(len(pairs), True)}
+    subsets |= {f"_{name}": sources == name for name in sorted({*sources.tolist()} - {""})}
     result = {}
-    for suffix, part in parts.items():
-        sides = gold[part], similarities[part]
+    for suffix, subset in subsets.items():
+        sides = gold[subset], similarities[subset]
         result[f"spearman{suffix}"] = scores.spearman(*sides)
         result[f"pearson{suffix}"] = scores.pearson(*sides)
         if not scores.vary(*sides):

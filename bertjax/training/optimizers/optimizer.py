@@ -59,9 +59,9 @@ def _scale_by_learning_rate() -> optax.GradientTransformationExtraArgs:
         params: optax.Params | None = None,
         *,
         learning_rate: jax.Array | float,
-        **others: Any,
+        **extra: Any,
     ) -> tuple[optax.Updates, optax.ScaleByScheduleState]:
-        del params, others
+        del params, extra
         rate = -learning_rate
         updates = jax.tree.map(lambda u: rate * u, updates)
         return updates, optax.ScaleByScheduleState(optax.safe_increment(state.count))
@@ -72,7 +72,6 @@ def _scale_by_learning_rate() -> optax.GradientTransformationExtraArgs:
 def _directions(
     spec: OptimizerSpec, axes: Axes | None, dtype: str
 ) -> list[optax.GradientTransformation]:
-    """The transformations before the learning rate."""
     numbers = spec.beta1, spec.beta2, spec.epsilon
     decay = optax.add_decayed_weights(spec.weight_decay, mask=decays)
     if spec.name == STABLE_ADAMW:
@@ -90,7 +89,7 @@ def _directions(
         if axes is None:
             raise ValueError(f"{MUON} needs the logical axes of the parameters")
         names = axes()
-        others = jax.tree.map(lambda matrix: not matrix, of_matrices(names))
+        not_matrices = jax.tree.map(lambda matrix: not matrix, of_matrices(names))
         muon = scale_matrices_by_muon(names, dtype)
-        transforms[1:2] = [muon, optax.masked(adam(*numbers), others)]
+        transforms[1:2] = [muon, optax.masked(adam(*numbers), not_matrices)]
     return transforms

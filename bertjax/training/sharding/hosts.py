@@ -166,7 +166,7 @@ def raise_together() -> Iterator[None]:
     if fault and not isinstance(fault, InputError):
         raise fault  # with its traceback
     if any(faults):
-        raise InputError("; ".join(_by_host(faults))) from fault
+        raise InputError("; ".join(_messages_by_host(faults))) from fault
 
 
 def from_first(make: Callable[[], T]) -> T:
@@ -202,7 +202,7 @@ def _message(fault: BaseException) -> str:
     return str(fault) if isinstance(fault, InputError) else repr(fault)
 
 
-def _by_host(faults: Sequence[str | None]) -> list[str]:
+def _messages_by_host(faults: Sequence[str | None]) -> list[str]:
     """The messages with the names of their hosts; equal messages become one."""
     hosts = {
         text: [i for i, other in enumerate(faults) if other == text] for text in faults if text
@@ -331,8 +331,8 @@ def _end_last(beats: _Heartbeats) -> None:
             last = beats.read()
         except jax.errors.JaxRuntimeError:
             last = {}  # all others count as silent since this host began to leave
-        others = [last.get(host, ("", waited)) for host in range(1, host_count())]
-        if all(beat in (_LEFT, _DONE) or age > _SILENT_SECONDS for beat, age in others):
+        beats_of_others = [last.get(host, ("", waited)) for host in range(1, host_count())]
+        if all(beat in (_LEFT, _DONE) or age > _SILENT_SECONDS for beat, age in beats_of_others):
             break
         time.sleep(0.2)
     time.sleep(_BEAT_SECONDS)  # the time that a host may need to end after its last beat

@@ -17,12 +17,12 @@ from bertjax.training.sharding.rules import ShardingLayout, partition_spec, shar
 HostBatch = Mapping[str, np.ndarray]
 
 
-def inference_tokens(given: int | None) -> int:
-    """The tokens that a device computes together in inference: `given`, or the device's default.
+def inference_tokens(tokens: int | None) -> int:
+    """The tokens that a device computes together in inference: `tokens`, or the device's default.
 
     On a CPU, more tokens are slower, because their activations do not fit into its caches.
     """
-    return given or (512 if jax.default_backend() == "cpu" else 16_384)
+    return tokens or (512 if jax.default_backend() == "cpu" else 16_384)
 
 
 def part_tokens() -> tuple[int, int]:

@@ -44,7 +44,7 @@ class ShardingLayout:
     shares: tuple[str, ...] = ()
 
 
-def _all(*tables: Rules) -> Rules:
+def _merged_rules(*tables: Rules) -> Rules:
     return {name: axis for table in (_DATA, *tables) for name, axis in table.items()}
 
 
@@ -55,17 +55,17 @@ LAYOUTS: Mapping[str, ShardingLayout] = {
     # 1910.02054). Each step gathers the parameters. The configs for pods have this layout.
     "zero1": ShardingLayout(_DATA, _SHARES),
     # As with `zero1`, but each product gathers its own parameters.
-    "fsdp": ShardingLayout(_all(_FSDP)),
+    "fsdp": ShardingLayout(_merged_rules(_FSDP)),
     # The batch, and over `config.mesh.model` devices heads, feed-forward layers and the vocabulary
     # (Megatron-LM, arXiv 1909.08053).
-    "tensor": ShardingLayout(_all(_TENSOR)),
+    "tensor": ShardingLayout(_merged_rules(_TENSOR)),
     # As with `tensor`, and the rest as with `zero1`.
-    "tensor_zero1": ShardingLayout(_all(_TENSOR), _SHARES),
+    "tensor_zero1": ShardingLayout(_merged_rules(_TENSOR), _SHARES),
     # As with `zero1`, and over `config.mesh.model` devices the tokens of each sequence, for lengths
     # that do not fit into one device's memory, and the vocabulary.
-    "sequence": ShardingLayout(_all(_SEQUENCE), _SHARES),
+    "sequence": ShardingLayout(_merged_rules(_SEQUENCE), _SHARES),
     # As with `tensor`, and the rest as with `fsdp`.
-    "tensor_fsdp": ShardingLayout(_all(_TENSOR, _FSDP)),
+    "tensor_fsdp": ShardingLayout(_merged_rules(_TENSOR, _FSDP)),
 }
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from bertjax.base.errors import InputError
 from bertjax.lab.studies import checks
-from bertjax.lab.studies.files import Given, read_study
+from bertjax.lab.studies.files import StudyFiles, read_study
 from bertjax.lab.studies.scales import SCALES, columns
 from bertjax.lab.studies.study import PREVIOUS, Column, Row, Stage, Study
 from bertjax.objectives.task_losses import TASK_LOSSES
@@ -42,7 +42,7 @@ def test_stages_come_once_and_after_those_that_they_need():
 def test_parts_of_one_run_are_one_stage():
     rows = [Row(name, {"task": dataclasses.replace(TUNED, part=name)}) for name in ("a", "b")]
     assert [stage.name for stage in _study(*rows).stages()] == ["base", "tuned"]
-    assert "part" not in rows[0].of("task")[0].plain()
+    assert "part" not in rows[0].of("task")[0].as_dict()
 
 
 def test_only_some_columns():
@@ -113,11 +113,11 @@ def test_shipped_studies(repository, name, rows, scale):
     assert len(study.rows) == rows - missing
     for row in study.rows:
         assert any(row.of(column.stage) for column in study.columns)
-    given = Given(f"{repository}/configs/studies/{name}", "corpus", "data", Path("study"))
+    files = StudyFiles(f"{repository}/configs/studies/{name}", "corpus", "data", Path("study"))
     recipes = {"pretrain": Recipe, "finetune": TaskRecipe}
     for stage in study.stages():
         if stage.program in recipes:
-            recipes[stage.program].from_config(given.config(stage))
+            recipes[stage.program].from_config(files.config(stage))
 
 
 def test_studies_of_one_folder_share_their_runs(repository):

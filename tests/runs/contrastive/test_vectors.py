@@ -13,7 +13,7 @@ from bertjax.models.heads.embedding import Embedding, pooled
 from bertjax.programs import evaluate_similarity, predict_vectors
 from bertjax.runs.contrastive.evaluation import ByVectors, of_examples, read_evaluation
 from bertjax.runs.contrastive.opened import open_vectors
-from bertjax.runs.contrastive.vectors import TextVectors, own_similarities, search
+from bertjax.runs.contrastive.vectors import TextVectors, paired_similarities, search
 from bertjax.tasks.similarity.examples import Columns, Example
 from bertjax.training.sharding.placement import data_parallel
 from tests.helpers.closeness import assert_close, rounding
@@ -39,7 +39,7 @@ def test_the_best_of_all_documents(name, monkeypatch):
     assert_close(scores, found)
     assert_close(found, np.take_along_axis(wanted[name], order, 1))
     assert all((row == 3).any() <= ((row == 140).argmax() > (row == 3).argmax()) for row in numbers)
-    own = own_similarities(sides[0], TextVectors(sides[1].values[:7]), name)
+    own = paired_similarities(sides[0], TextVectors(sides[1].values[:7]), name)
     assert_close(own, np.diag(wanted[name]))
 
 

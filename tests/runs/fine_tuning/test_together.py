@@ -129,7 +129,7 @@ def test_the_gradient_of_all_tasks_is_that_of_their_own_models(make_trials):
         name, _ = made.together(TRIAL).locate(step)
         if name in found:
             continue
-        (part,) = phase.parts(step)
+        (part,) = phase.microbatches(step)
         batch = part(slice(0, phase.rows))
         assert {key.partition("/")[0] for key in batch} == {name}
 
@@ -189,7 +189,7 @@ def test_a_trial_takes_the_steps_of_a_loop_over_the_tasks_batches(make_trials, t
         return jax.value_and_grad(loss)(params)
 
     for step in range(phase.last_step):
-        (part,) = phase.parts(step)
+        (part,) = phase.microbatches(step)
         loss, grads = of(result, part(slice(0, phase.rows)))
         updates, opt_state = experiment.optimizer.update(
             grads, opt_state, result, learning_rate=schedule(step)

@@ -127,7 +127,7 @@ def test_parts_of_like_length_take_the_update_of_the_padded_random_batch(
     wanted = TaskObjective(FAMILIES[name].objective, Settings(**settings))
     assert parted.experiment.objective == FineTuning({"": wanted})
     assert len(parted.buckets) == 3 and padded.buckets == (LONGEST,)
-    parts = [parted.epochs(TRIAL).parts(step) for step in range(12)]
+    parts = [parted.epochs(TRIAL).microbatches(step) for step in range(12)]
     assert {len(of_batch) for of_batch in parts} == {
         4,
         3,
@@ -156,9 +156,9 @@ def test_an_objective_of_whole_batches_takes_each_in_one_part(make_trials, monke
     name = FAMILIES["classification"].objective
     monkeypatch.setitem(TASK_LOSSES, name, TASK_LOSSES[name]._replace(needs_full_batch=True))
     whole = make_trials("classification", encoded, devices=1, buckets=3).epochs(TRIAL)
-    assert max(len(parted.parts(step)) for step in range(12)) > 1
+    assert max(len(parted.microbatches(step)) for step in range(12)) > 1
     for step in range(12):
-        ((examples, _),) = whole.parts(step)
+        ((examples, _),) = whole.microbatches(step)
         assert set(examples) == set(whole.batch(step))
     with pytest.raises(InputError, match="accumulate=2: the task compares the rows .*set it to 0"):
         make_trials("classification", encoded, accumulate=2)
@@ -178,7 +178,9 @@ def test_all_trials_share_what_is_compiled(make_trials, tmp_path):
     shapes, outcomes = set(), []
     for number, trial in enumerate(several):
         epochs = made.epochs(trial)
-        shapes |= {bucket for step in range(epochs.steps) for _, bucket in epochs.parts(step)}
+        shapes |= {
+            bucket for step in range(epochs.steps) for _, bucket in epochs.microbatches(step)
+        }
         outcomes.append(_trained(made, trial, tmp_path / str(number)))
         step = made._trainer.step(accumulate=1)
         assert (step._add._cache_size(), step._update._cache_size()) == (len(shapes), 1)

@@ -44,22 +44,22 @@ def test_each_example_once_an_epoch():
 def test_sources_have_their_shares():
     mixed = _mixed([PLAIN, SCORED], [0.75, 0.25], batch_size=512)
     for number in range(3):
-        found = mixed.whole(number)
+        found = mixed.all_rows(number)
         assert abs(np.mean(found.query >= 30) - 0.25) < 0.06
         other = found.query >= 30
         assert (found.passage[other, 1] == -1).all() and (found.passage[~other, 1] >= 0).all()
         assert found.scores[other, 0].all() and not found.scores[~other].any()
-    whole = np.concatenate([mixed.whole(number).query for number in range(8)])
+    whole = np.concatenate([mixed.all_rows(number).query for number in range(8)])
     assert np.mean(whole >= 30) == 0.25  # 4,096 examples
 
 
 def test_one_source_a_batch():
     mixed = _mixed([PLAIN, SCORED], [0.5, 0.5], apart=True)
-    kinds = [set((mixed.whole(number).query >= 30).tolist()) for number in range(64)]
+    kinds = [set((mixed.all_rows(number).query >= 30).tolist()) for number in range(64)]
     assert all(len(kind) == 1 for kind in kinds)
     assert 20 < sum(True in kind for kind in kinds) < 44
     firsts = np.concatenate(
-        [mixed.whole(n).query for n, kind in enumerate(kinds) if kind == {False}]
+        [mixed.all_rows(n).query for n, kind in enumerate(kinds) if kind == {False}]
     )[:17]
     assert sorted(firsts) == list(range(10, 27))
 
@@ -70,7 +70,7 @@ def test_texts_with_the_same_label():
     label = dict(zip(LABELLED.query.tolist(), LABELLED.labels.tolist(), strict=True))
     partners = Counter()
     for number in range(200):
-        found = mixed.whole(number)
+        found = mixed.all_rows(number)
         for query, passage, a, b in zip(
             *(found.query, found.passage[:, 0], found.query_key, found.passage_key[:, 0]),
             strict=True,
@@ -103,7 +103,7 @@ def test_arrays(pad_to_longest):
         mixed, TOKENS, TOKENS, lengths=(20, 33), pad_id=7, pad_to_longest=pad_to_longest
     )
     for number in range(4):
-        whole, arrays = mixed.whole(number), batches.batch(number, slice(1, 4))
+        whole, arrays = mixed.all_rows(number), batches.batch(number, slice(1, 4))
         assert arrays["query_input_ids"].shape == (3, 16 if pad_to_longest else 20)
         assert arrays["passage_input_ids"].shape == (3, 2, 16 if pad_to_longest else 33)
         texts = {"query_": whole.query[1:4], "passage_": whole.passage[1:4]}
@@ -129,7 +129,7 @@ def test_hosts_with_rows_of_one_batch_have_arrays_of_one_length():
     joined = JoinedBatches(mixed, ids, tokenizer, length=90, pad_to_longest=True)
     alone = Counter()
     for number in range(17):
-        whole = mixed.whole(number)
+        whole = mixed.all_rows(number)
         pairs = sizes[whole.query][:, None] + sizes[whole.passage] + 3
         for batches, name, own in (
             (apart, "query_input_ids", sizes[whole.query]),

@@ -90,7 +90,7 @@ def _train(
         name="phase",
         first_step=0,
         last_step=STEPS,
-        parts=lambda number: [partial(_batch, number)],
+        microbatches=lambda number: [partial(_batch, number)],
         held_out=HeldOut(_batch, ROWS),
         rows=ROWS,
         accumulate=accumulate,

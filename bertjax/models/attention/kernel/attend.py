@@ -26,7 +26,7 @@ from jax.sharding import PartitionSpec
 from bertjax.base import axes
 from bertjax.models.attention.contract import AttentionPattern, DropoutSpec, Mask
 from bertjax.models.attention.kernel.backward import backward
-from bertjax.models.attention.kernel.call import Given
+from bertjax.models.attention.kernel.call import KernelInputs
 from bertjax.models.attention.kernel.form import LANES, Dropout, Form, form_of, padded_length
 from bertjax.models.attention.kernel.forward import forward
 from bertjax.models.attention.kernel.pieces import keys_of_piece
@@ -81,8 +81,8 @@ def kernel_self_attention(
         before = 0 if heads is None else jax.lax.axis_index(heads) * count
         paired = count % 2 == 0 and width < LANES
         rule = Dropout(rate, bits, paired, stride=mask.keys.shape[1])
-        given = qkv, codes, row_bits, table, before
-        return _of_device(*given, pieces, pattern, rule, interpret)
+        arrays = qkv, codes, row_bits, table, before
+        return _of_device(*arrays, pieces, pattern, rule, interpret)
 
     split = mesh_axes((axes.BATCH, axes.LENGTH, axes.ACTIVATION_HEADS))
     if split is None:
@@ -115,20 +115,20 @@ def _of_device(
 ) -> jax.Array:
     """The rows and heads of one device, [B, S, N, H]; the mesh axis `pieces` splits the length."""
     batch, length, _, heads, width = qkv.shape
-    more = 0 if pieces else padded_length(length) - length
+    padding = 0 if pieces else padded_length(length) - length
     more_heads = -heads % (LANES // width)
     columns = (heads + more_heads) * width
 
     def flat(x: jax.Array) -> jax.Array:
         """[B, T, k, N, H], with padding -> [B, T, k * N * H]."""
-        x = jnp.pad(x, ((0, 0), (0, more), (0, 0), (0, more_heads), (0, 0)))
+        x = jnp.pad(x, ((0, 0), (0, padding), (0, 0), (0, more_heads), (0, 0)))
         return x.reshape(batch, x.shape[1], -1)
 
     arrays: tuple[jax.Array, ...]
     first_query: jax.Array | int
     if pieces is None:
-        codes = jnp.pad(codes, ((0, 0), (0, 0), (0, more)), constant_values=-3)
-        table = None if table is None else jnp.pad(table, ((0, more), (0, 0)))
+        codes = jnp.pad(codes, ((0, 0), (0, 0), (0, padding)), constant_values=-3)
+        table = None if table is None else jnp.pad(table, ((0, padding), (0, 0)))
         arrays, first_query = (flat(qkv),), 0
     else:
         numbered = dropout.rate > 0
@@ -136,42 +136,44 @@ def _of_device(
         arrays = flat(qkv[:, :, :1]), flat(keys.kv)
         codes, table, first_query = keys.codes, keys.table, keys.first_query
     first = jnp.stack([jnp.int32(heads_before), jnp.int32(first_query)])
-    sizes = codes.shape[2], length + more, width
+    sizes = codes.shape[2], length + padding, width
     rotary = table is not None
     forms = (
         form_of(*sizes, pattern, dropout, rotary=rotary, backward=False),
         form_of(*sizes, pattern, dropout, rotary=rotary, backward=True),
     )
-    given = Given(arrays, codes, bits, first, table)
-    context = _attend(given, forms, columns // LANES, interpret)
-    return context.reshape(batch, length + more, -1, width)[:, :length, :heads]
+    inputs = KernelInputs(arrays, codes, bits, first, table)
+    context = _attend(inputs, forms, columns // LANES, interpret)
+    return context.reshape(batch, length + padding, -1, width)[:, :length, :heads]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
-def _attend(given: Given, forms: tuple[Form, Form], groups: int, interpret: Any) -> jax.Array:
+def _attend(
+    inputs: KernelInputs, forms: tuple[Form, Form], groups: int, interpret: Any
+) -> jax.Array:
     """The context [B, S, N * H] of one device; `forms`: of the forward and backward kernels."""
-    return _forward(given, forms, groups, interpret)[0]
+    return _forward(inputs, forms, groups, interpret)[0]
 
 
 def _forward(
-    given: Given, forms: tuple[Form, Form], groups: int, interpret: Any
-) -> tuple[jax.Array, tuple[Given, jax.Array, jax.Array]]:
-    results = forward(given, forms[0], groups, interpret)
+    inputs: KernelInputs, forms: tuple[Form, Form], groups: int, interpret: Any
+) -> tuple[jax.Array, tuple[KernelInputs, jax.Array, jax.Array]]:
+    results = forward(inputs, forms[0], groups, interpret)
     out, logsum = (checkpoint_name(x, KERNEL_RESULTS) for x in results)
-    return out, (given, out, logsum)
+    return out, (inputs, out, logsum)
 
 
 def _backward(
     forms: tuple[Form, Form],
     groups: int,
     interpret: Any,
-    residuals: tuple[Given, jax.Array, jax.Array],
+    residuals: tuple[KernelInputs, jax.Array, jax.Array],
     gradient: jax.Array,
 ) -> tuple[Any]:
-    given, out, logsum = residuals
-    arrays = backward(given, forms[1], groups, out, logsum, gradient, interpret)
-    others = dict.fromkeys(("codes", "bits", "first", "table"))
-    return (given._replace(arrays=tuple(arrays), **others),)  # type: ignore[arg-type]
+    inputs, out, logsum = residuals
+    arrays = backward(inputs, forms[1], groups, out, logsum, gradient, interpret)
+    no_gradients = dict.fromkeys(("codes", "bits", "first", "table"))
+    return (inputs._replace(arrays=tuple(arrays), **no_gradients),)  # type: ignore[arg-type]
 
 
 _attend.defvjp(_forward, _backward)

@@ -26,7 +26,14 @@ from bertjax.models.attention.kernel.blocks import (
     visible,
     when,
 )
-from bertjax.models.attention.kernel.call import Given, in_specs, rows, scratch, settings, sums
+from bertjax.models.attention.kernel.call import (
+    KernelInputs,
+    in_specs,
+    rows,
+    scratch,
+    settings,
+    sums,
+)
 from bertjax.models.attention.kernel.form import LANES, Form, Index, Ref
 
 
@@ -63,10 +70,10 @@ def _kernel(
 
     def copy(i: int) -> Any:
         """Copies the gradient of queries, keys or values into its columns."""
-        here = pl.ds(pl.multiple_of(step * form.step, form.step), form.step)
-        there = here if i == 0 else slice(None)
+        step_rows = pl.ds(pl.multiple_of(step * form.step, form.step), form.step)
+        target = step_rows if i == 0 else slice(None)
         lanes = pl.ds((columns_of[i] + group) * LANES, LANES)
-        into = (d_kv if i else d_q).at[row, there, lanes]
+        into = (d_kv if i else d_q).at[row, target, lanes]
         return pltpu.make_async_copy((d_rows, d_keys, d_values)[i], into, sent.at[i])
 
     def prepare(at: pl.Slice) -> None:
@@ -84,11 +91,11 @@ def _kernel(
 
     def block(index: int) -> _Block:
         queries = block_of_queries(index, q, codes, table, first_query, form)
-        here = pl.ds(index * form.queries, form.queries)
-        gradient = d_out[0, here].astype(jnp.float32)
-        products = (gradient * out[0, here].astype(jnp.float32)).T  # [128, C]
+        query_rows = pl.ds(index * form.queries, form.queries)
+        gradient = d_out[0, query_rows].astype(jnp.float32)
+        products = (gradient * out[0, query_rows].astype(jnp.float32)).T  # [128, C]
         gradient /= 1 - form.dropout.rate
-        logs = [logsum[0, 0, h : h + 1, here] for h in range(form.heads)]
+        logs = [logsum[0, 0, h : h + 1, query_rows] for h in range(form.heads)]
         return _Block(
             queries,
             queries.all_heads.astype(jnp.float32).T.astype(q.dtype),
@@ -101,11 +108,11 @@ def _kernel(
 
     def scored(block: _Block, first_key: Index) -> Iterator[tuple[jax.Array, jax.Array]]:
         """Yields the scores [K, C] of a head, and the gradients of its weights."""
-        there = pl.ds(first_key, form.keys)
+        key_rows = pl.ds(first_key, form.keys)
         seen = visible(codes, prepared, first_key, block.queries, form)
         for query, gradient in zip(block.queries.of_heads, block.gradients, strict=True):
-            products = scores(turned[there], query, seen, form)
-            yield products, dot(v[0, there], gradient, (1, 1))
+            products = scores(turned[key_rows], query, seen, form)
+            yield products, dot(v[0, key_rows], gradient, (1, 1))
 
     def gradients(
         block: _Block,
@@ -113,11 +120,11 @@ def _kernel(
         of_heads: Iterable[tuple[jax.Array, jax.Array]],
         before: list[jax.Array] | None,
     ) -> list[jax.Array]:
-        there = pl.ds(first_key, form.keys)
+        key_rows = pl.ds(first_key, form.keys)
         if form.unaligned:
-            scaled = (turned[there] * jnp.asarray(scale, q.dtype)).T
+            scaled = (turned[key_rows] * jnp.asarray(scale, q.dtype)).T
         else:
-            scaled = prepared[:, there]
+            scaled = prepared[:, key_rows]
         keeps = keep_masks(bits[row], first_head, first_key, block.queries, form)
         of_queries, of_keys, of_values = [], [], []
         for h, (of_scores, d_weights) in enumerate(of_heads):
@@ -132,8 +139,8 @@ def _kernel(
             of_keys.append(dot(block.query_t[lanes], d_scores, (1, 1)))
             d_query = dot(scaled[lanes], d_scores, (1, 0))  # [H, C]
             of_queries.append(d_query if before is None else before[h] + d_query)
-        d_k[there] += jnp.concatenate(of_keys, 0).T
-        d_v[there] += jnp.concatenate(of_values, 0).T
+        d_k[key_rows] += jnp.concatenate(of_keys, 0).T
+        d_v[key_rows] += jnp.concatenate(of_values, 0).T
         return of_queries
 
     blocks = [block(index) for index in range(form.step // form.queries)]
@@ -179,7 +186,7 @@ def _kernel(
 
 
 def backward(
-    given: Given,
+    inputs: KernelInputs,
     form: Form,
     groups: int,
     out: jax.Array,
@@ -187,16 +194,16 @@ def backward(
     d_out: jax.Array,
     interpret: Any,
 ) -> Sequence[jax.Array]:
-    """The gradients of `given.q` and `given.kv`, or one gradient if they are one array."""
-    batch, queries, _ = given.q.shape
-    dtype = given.q.dtype
+    """The gradients of `inputs.q` and `inputs.kv`, or one gradient if they are one array."""
+    batch, queries, _ = inputs.q.shape
+    dtype = inputs.q.dtype
     of_keys = (form.length, LANES)
     like = jax.ShapeDtypeStruct
-    if len(given.arrays) == 1:
-        shapes = [like(given.q.shape, dtype)]
+    if len(inputs.arrays) == 1:
+        shapes = [like(inputs.q.shape, dtype)]
         columns_of = (0, groups, 2 * groups)
     else:
-        shapes = [like((batch, queries, groups * LANES), dtype), like(given.kv.shape, dtype)]
+        shapes = [like((batch, queries, groups * LANES), dtype), like(inputs.kv.shape, dtype)]
         columns_of = (0, 0, groups)
     return pl.pallas_call(
         functools.partial(_kernel, form=form, columns_of=columns_of),
@@ -204,7 +211,7 @@ def backward(
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=3,
             grid=(batch, groups, queries // form.step),
-            in_specs=[*in_specs(given, form, groups), sums(form), rows(form), rows(form)],
+            in_specs=[*in_specs(inputs, form, groups), sums(form), rows(form), rows(form)],
             out_specs=[pl.BlockSpec(memory_space=pl.ANY)] * len(shapes),
             scratch_shapes=[
                 scratch(form, dtype),
@@ -219,4 +226,4 @@ def backward(
         ),
         out_shape=shapes,
         **settings(form, interpret),
-    )(*given.scalars(form), *given.in_blocks(), logsum, out, d_out)
+    )(*inputs.scalars(form), *inputs.in_blocks(), logsum, out, d_out)

@@ -82,12 +82,12 @@ def block_of_queries(
     x = q[0, pl.ds(index * form.queries, form.queries)]
     before = pl.program_id(2) * form.step + index * form.queries
     place = pl.multiple_of(first_query + before, LANES)
-    here, scale = pl.ds(place, form.queries), form.width**-0.5
+    query_rows, scale = pl.ds(place, form.queries), form.width**-0.5
     if table is None:
         x = x * jnp.asarray(scale, x.dtype)
     else:
-        x = rotated(x, table[here], form, scale * LOG2E)  # it is rounded once
-    return Queries(place, x, each_head(x, form), codes[0, 1:, here])
+        x = rotated(x, table[query_rows], form, scale * LOG2E)  # it is rounded once
+    return Queries(place, x, each_head(x, form), codes[0, 1:, query_rows])
 
 
 def over_seen_keys(
@@ -139,8 +139,8 @@ def _quarter_turn(form: Form, dtype: jax.typing.DTypeLike) -> jax.Array:
 
 def visible(codes: Ref, prepared: Ref, first_key: Index, queries: Queries, form: Form) -> jax.Array:
     """Bool [K, C]: whether a query of a block sees a key: those with its own code."""
-    there = pl.ds(first_key, form.keys)
-    columns = prepared[there] if form.unaligned else as_columns(codes[0, :1, there])
+    key_rows = pl.ds(first_key, form.keys)
+    columns = prepared[key_rows] if form.unaligned else as_columns(codes[0, :1, key_rows])
     of_keys = jnp.concatenate([columns] * (form.queries // LANES), 1)
     seen = of_keys == queries.codes.astype(jnp.float32)
     pattern = form.pattern

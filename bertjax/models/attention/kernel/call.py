@@ -13,7 +13,7 @@ _TWICE = 8192  # up to so many keys, the next group's are loaded while this one'
 _SHORT = 16_384  # up to so many keys, half of the 128 MiB of VMEM will do, and XLA has the rest
 
 
-class Given(NamedTuple):
+class KernelInputs(NamedTuple):
     """The arguments of both kernels."""
 
     arrays: tuple[jax.Array, ...]  # `q` and `kv`, or one array for both
@@ -52,8 +52,8 @@ def bounds_of(codes: jax.Array, first_query: jax.Array, queries: int, form: Form
         return jnp.zeros((1, 1, 2), jnp.int32)
     rows, _, length = codes.shape
     of_keys = codes[:, 0].reshape(rows, -1, form.keys)
-    own = jax.lax.dynamic_slice_in_dim(codes[:, 1], first_query, queries, 1)
-    of_queries = own.reshape(rows, -1, form.step)
+    query_codes = jax.lax.dynamic_slice_in_dim(codes[:, 1], first_query, queries, 1)
+    of_queries = query_codes.reshape(rows, -1, form.step)
     # The numbers of a block of keys and of a step's queries overlap: [B, S / R, T / K].
     seen = _lowest(of_keys)[:, None] <= of_queries.max(-1)[..., None]
     seen &= of_keys.max(-1)[:, None] >= _lowest(of_queries)[..., None]
@@ -75,10 +75,10 @@ def _lowest(codes: jax.Array) -> jax.Array:
     return jnp.where(codes >= 0, codes, jnp.iinfo(jnp.int32).max).min(-1)
 
 
-def in_specs(given: Given, form: Form, groups: int) -> list[pl.BlockSpec]:
-    """The blocks of `Given.in_blocks`: rows of queries; all keys, values, codes, angles."""
+def in_specs(inputs: KernelInputs, form: Form, groups: int) -> list[pl.BlockSpec]:
+    """The blocks of `KernelInputs.in_blocks`: rows of queries; all keys, values, codes, angles."""
     once = pl.Buffered(1) if form.length > _TWICE else None
-    columns = given.kv.shape[2] // LANES
+    columns = inputs.kv.shape[2] // LANES
     of_keys, of_values = (
         pl.BlockSpec(
             (1, form.length, LANES),

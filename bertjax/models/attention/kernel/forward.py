@@ -21,7 +21,14 @@ from bertjax.models.attention.kernel.blocks import (
     scores,
     visible,
 )
-from bertjax.models.attention.kernel.call import Given, in_specs, rows, scratch, settings, sums
+from bertjax.models.attention.kernel.call import (
+    KernelInputs,
+    in_specs,
+    rows,
+    scratch,
+    settings,
+    sums,
+)
 from bertjax.models.attention.kernel.form import LANES, Form, Index, Ref
 
 
@@ -55,8 +62,8 @@ def _kernel(
     over_keys(form, step == 0, prepare)
 
     def scored(queries: Queries, first_key: Index) -> list[jax.Array]:
-        there = pl.ds(first_key, form.keys)
-        keys = turned[0][there] if table is not None else k[0, there]
+        key_rows = pl.ds(first_key, form.keys)
+        keys = turned[0][key_rows] if table is not None else k[0, key_rows]
         seen = visible(codes, prepared, first_key, queries, form)
         return [scores(keys, query, seen, form) for query in queries.of_heads]
 
@@ -66,8 +73,8 @@ def _kernel(
         products: list[jax.Array],
         before: list[_Softmax] | None,
     ) -> list[_Softmax]:
-        there = pl.ds(first_key, form.keys)
-        values = v[0, there].T if form.unaligned else prepared[:, there]
+        key_rows = pl.ds(first_key, form.keys)
+        values = v[0, key_rows].T if form.unaligned else prepared[:, key_rows]
         keeps = keep_masks(bits[row], first_head, first_key, queries, form)
         after = []
         for h in range(form.heads):
@@ -108,19 +115,21 @@ def _kernel(
             attended(*each, None) for each in zip(of_blocks, first_keys, products, strict=True)
         ]
     for index, of_heads in enumerate(results):
-        here = pl.ds(index * form.queries, form.queries)
+        query_rows = pl.ds(index * form.queries, form.queries)
         contexts = []
         for h, (highest, total, context) in enumerate(of_heads):
             total = jnp.maximum(total, _LEAST)
             contexts.append(context / (total * (1 - form.dropout.rate)))
-            logsum[0, 0, h : h + 1, here] = highest + jnp.log2(total)
-        out[0, here] = jnp.concatenate(contexts, 0).T.astype(out.dtype)
+            logsum[0, 0, h : h + 1, query_rows] = highest + jnp.log2(total)
+        out[0, query_rows] = jnp.concatenate(contexts, 0).T.astype(out.dtype)
 
 
-def forward(given: Given, form: Form, groups: int, interpret: Any) -> tuple[jax.Array, jax.Array]:
+def forward(
+    inputs: KernelInputs, form: Form, groups: int, interpret: Any
+) -> tuple[jax.Array, jax.Array]:
     """The context [B, S, N * H], and the logarithm of each query's sum, [B, groups, G, S]."""
-    batch, queries, _ = given.q.shape
-    dtype = given.q.dtype
+    batch, queries, _ = inputs.q.shape
+    dtype = inputs.q.dtype
     of_keys = (form.length, LANES)
     return pl.pallas_call(
         functools.partial(_kernel, form=form),
@@ -128,7 +137,7 @@ def forward(given: Given, form: Form, groups: int, interpret: Any) -> tuple[jax.
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=3,
             grid=(batch, groups, queries // form.step),
-            in_specs=in_specs(given, form, groups),
+            in_specs=in_specs(inputs, form, groups),
             out_specs=[rows(form), sums(form)],
             scratch_shapes=[
                 scratch(form, dtype),
@@ -140,4 +149,4 @@ def forward(given: Given, form: Form, groups: int, interpret: Any) -> tuple[jax.
             jax.ShapeDtypeStruct((batch, groups, form.heads, queries), jnp.float32),
         ],
         **settings(form, interpret),
-    )(*given.scalars(form), *given.in_blocks())
+    )(*inputs.scalars(form), *inputs.in_blocks())

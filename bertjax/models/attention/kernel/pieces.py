@@ -10,7 +10,7 @@ from bertjax.models.attention.kernel.form import LANES
 
 
 class Keys(NamedTuple):
-    """The keys for a device's queries; `codes` and `table` are as in `call.Given`."""
+    """The keys for a device's queries; `codes` and `table` are as in `call.KernelInputs`."""
 
     kv: jax.Array  # [B, T, 2, N, H]
     codes: jax.Array

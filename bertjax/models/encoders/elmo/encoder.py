@@ -62,12 +62,12 @@ class Layers(nn.Module):
         self, both: Both, mask: jax.Array, states: jax.Array, deterministic: bool
     ) -> tuple[list[jax.Array], jax.Array]:
         """[B, S, P] twice, states [B, L, 2, cells + P] -> the layers' outputs, the states after."""
-        both, there = (both[0].swapaxes(0, 1), both[1].swapaxes(0, 1)), (mask > 0).T[..., None]
+        both, is_token = (both[0].swapaxes(0, 1), both[1].swapaxes(0, 1)), (mask > 0).T[..., None]
         outputs, after = [], []
         for number in range(self.spec.num_hidden_layers):
             skips = self.spec.skip_connections and number > 0
             layer = Layer(self.spec, skips, name=f"layer_{number}")
-            both, state = layer(both, there, states[:, number], deterministic)
+            both, state = layer(both, is_token, states[:, number], deterministic)
             outputs.append(jnp.concatenate(both, -1).swapaxes(0, 1))
             after.append(state)
         return outputs, jnp.stack(after, 1)

@@ -20,7 +20,7 @@ State = tuple[jax.Array, jax.Array]  # c [B, cells] and h [B, P], float32
 class Steps(NamedTuple):
     """The arrays that the steps of a direction need."""
 
-    given: jax.Array  # float32 [S, B, 4 cells], what the inputs give to the gates
+    gate_inputs: jax.Array  # float32 [S, B, 4 cells], what the inputs give to the gates
     mask: jax.Array  # bool [S, B, 1]; where it is False, the state stays as it was
     recurrent: jax.Array  # [P, 4 cells], of the state before
     projection: jax.Array | None  # [cells, P], if the states are projected
@@ -40,12 +40,12 @@ class Lstm(nn.Module):
         kernel = parameter(self, "kernel", names, shape, init)
         bias = parameter(self, "bias", names[1:], shape[1:], nn.initializers.zeros)
         # This product is of all steps at once; the scan has only what depends on the step before.
-        given = product("abi,io->abo", x, kernel[:inputs], spec.precision, "float32") + bias
+        gate_inputs = product("abi,io->abo", x, kernel[:inputs], spec.precision, "float32") + bias
         recurrent, projection = kernel[inputs:].astype(spec.compute_dtype), None
         if spec.projects:
             projection = parameter(self, "projection", names[::-1], (cells, out), init)
             projection = projection.astype(spec.compute_dtype)
-        return Steps(given, mask, recurrent, projection)
+        return Steps(gate_inputs, mask, recurrent, projection)
 
 
 def read(
@@ -53,15 +53,15 @@ def read(
 ) -> tuple[tuple[jax.Array, ...], tuple[State, ...]]:
     """Reads two directions in one loop: the states h, [S, B, P] each, and the last states."""
 
-    def advance(steps: Steps, state: State, given: jax.Array, there: jax.Array) -> State:
+    def advance(steps: Steps, state: State, gate_inputs: jax.Array, is_token: jax.Array) -> State:
         c, h = state
-        i, g, f, o = jnp.split(given + _times(h, steps.recurrent), 4, -1)
+        i, g, f, o = jnp.split(gate_inputs + _times(h, steps.recurrent), 4, -1)
         new_c = jax.nn.sigmoid(f + 1.0) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
         new_c = _clipped(new_c, spec.cell_clip)
         new_h = jax.nn.sigmoid(o) * jnp.tanh(new_c)
         if steps.projection is not None:
             new_h = _clipped(_times(new_h, steps.projection), spec.projection_clip)
-        return jnp.where(there, new_c, c), jnp.where(there, new_h, h)
+        return jnp.where(is_token, new_c, c), jnp.where(is_token, new_h, h)
 
     def step(
         states: tuple[State, ...], now: tuple[tuple[jax.Array, jax.Array], ...]
@@ -70,13 +70,12 @@ def read(
         states = tuple(advance(steps, state, *inputs) for steps, state, inputs in each)
         return states, tuple(h for _, h in states)
 
-    inputs = tuple((steps.given, steps.mask) for steps in both)
+    inputs = tuple((steps.gate_inputs, steps.mask) for steps in both)
     states, outputs = jax.lax.scan(step, states, inputs)
     return outputs, states
 
 
 def _times(x: jax.Array, kernel: jax.Array) -> jax.Array:
-    """The product in the dtype of the kernel, with a result in float32."""
     return jnp.matmul(x.astype(kernel.dtype), kernel, preferred_element_type="float32")
 
 

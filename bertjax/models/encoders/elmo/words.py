@@ -49,7 +49,6 @@ class CharacterConvolutions(nn.Module):
 
 
 def _symmetric(bound: float) -> Callable[..., jax.Array]:
-    """Uniform from -bound to bound."""
     init = nn.initializers.uniform(2 * bound)
     return lambda *arguments: init(*arguments) - bound
 

@@ -84,9 +84,9 @@ class Layers(nn.Module):
         if not spec.scan_layers:
             outputs = []
             for i in range(spec.num_hidden_layers):
-                own = None if of_layers is None else of_layers[i]
+                layer_states = None if of_layers is None else of_layers[i]
                 layer = block(spec, deterministic, name=f"layer_{i}")
-                streams, content = layer(streams, own, around)
+                streams, content = layer(streams, layer_states, around)
                 outputs.append(content)
             return outputs, streams[1]
         stack = nn.scan(
