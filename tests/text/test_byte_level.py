@@ -22,11 +22,7 @@ from bertjax.text.special_tokens import SPECIAL_TOKENS
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.text.vocabulary import learn
 from tests.text.hard_texts import HARD_TEXTS
-
-SENTENCES = [
-    f"The cat number {n * n} sat on mat {n % 7}, isn't it? \u4e2d\u6587 caf\u00e9 na\u00efve (no)."
-    for n in range(99)
-]
+from tests.text.small_vocabularies import SENTENCES, added, put
 
 
 @pytest.fixture(scope="module")
@@ -34,11 +30,6 @@ def learned(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("learned") / "bpe.json"
     learn("bpe", SENTENCES, path, size=320, cased=True)
     return path
-
-
-def added(number: int, content: str, **settings) -> dict:
-    plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
-    return {"id": number, "content": content} | plain | settings
 
 
 @pytest.fixture(scope="module")
@@ -395,10 +386,7 @@ SEQUENCE = {"type": "Sequence", "pretokenizers": [{"type": "ByteLevel"}, {"type"
 )
 def test_what_is_no_byte_level_bpe_is_refused(tmp_path, learned, keys, value, message):
     content = json.loads(learned.read_text("utf-8"))
-    part = content
-    for key in keys[:-1]:
-        part = part[key]
-    part[keys[-1]] = value
+    put(content, keys, value)
     path = tmp_path / "tokenizer.json"
     path.write_text(json.dumps(content), "utf-8")
     with pytest.raises(InputError, match=message) as raised:

@@ -16,6 +16,7 @@ from bertjax.text.extension import extended, extends
 from bertjax.text.special_tokens import SPECIAL_TOKENS
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.text.vocabulary import learn
+from tests.text.small_vocabularies import added
 
 OLD = [f"The cat number {n * n} sat on the mat, and it's late (no {n % 7})." for n in range(90)]
 OLD += ["Jack kept a jumpy dog, big zebras vie, box it"] * 9
@@ -39,11 +40,8 @@ def bpe(folder: Path) -> Tokenizer:
 def modern(folder: Path) -> Tokenizer:
     """A BPE with tokens after its pieces, which are not among them, as ModernBERT's."""
     content = json.loads(bpe(folder).vocabulary)
-    plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     for number, name in enumerate(["[unused0]", "   "], 300):
-        content["added_tokens"].append(
-            {"id": number, "content": name, "special": number == 300} | plain
-        )
+        content["added_tokens"].append(added(number, name, special=number == 300))
     (folder / "modern.json").write_text(json.dumps(content))
     return Tokenizer.open(folder / "modern.json")
 
@@ -52,12 +50,9 @@ def unigram(folder: Path, names: Sequence[str] = SPECIAL_TOKENS) -> Tokenizer:
     """A unigram model with a token after its pieces, which is not among them."""
     letters = sorted({c for text in OLD + NEW for c in text} - {" "})
     pieces = [*names, "\u2581", "\u2581the", "\u2581mat", "toto", *letters]
-    plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     special = [*enumerate(names), (len(pieces), "<extra>")]
     content = {
-        "added_tokens": [
-            {"id": number, "content": name, "special": True} | plain for number, name in special
-        ],
+        "added_tokens": [added(number, name, special=True) for number, name in special],
         "normalizer": {"type": "NFKC"},
         "pre_tokenizer": {"type": "Metaspace", "replacement": "\u2581", "add_prefix_space": True},
         "model": {
@@ -77,14 +72,14 @@ def test_new_pieces_come_behind_the_old_ones(tmp_path, make):
     new = extended(old, NEW, counts, 13)
     size = old.vocabulary_size
     assert new.tokens[:size] == old.tokens and new.vocabulary_size <= size + 13
-    added = new.tokens[size:]
-    assert len(set(added)) == len(added) >= 5 and not set(added) & set(old.tokens)
+    more = new.tokens[size:]
+    assert len(set(more)) == len(more) >= 5 and not set(more) & set(old.tokens)
     assert new.roles == old.roles and new.template == old.template
     assert extends(new, old) and not extends(old, new) and extends(old, old)
     # Every new piece is used, and the text is shorter by what is counted.
     used = Counter(each for ids in new.encode(NEW) for each in ids)
     if make in (wordpiece, unigram):  # a merge may be used only within a longer one
-        words = [piece for piece in added if piece.lstrip("#") != "\u014b"]
+        words = [piece for piece in more if piece.lstrip("#") != "\u014b"]
         assert all(used[new.tokens.index(piece)] for piece in words)
     assert count_pieces(counts, new) < 0.8 * count_pieces(counts, old)
     assert sum(map(len, new.encode(NEW))) < 0.8 * sum(map(len, old.encode(NEW)))
@@ -100,9 +95,9 @@ def test_new_pieces_come_behind_the_old_ones(tmp_path, make):
 def test_wordpiece_takes_missing_letters_and_the_best_words(tmp_path):
     old = wordpiece(tmp_path)
     new = extended(old, NEW, count_words(NEW, old), 12)
-    added = new.tokens[old.vocabulary_size :]
-    assert {"\u014b", "##\u014b", "kitabu", "mtoto", "anapenda"} <= set(added)
-    assert added[:2] == ["\u014b", "##\u014b"]
+    more = new.tokens[old.vocabulary_size :]
+    assert {"\u014b", "##\u014b", "kitabu", "mtoto", "anapenda"} <= set(more)
+    assert more[:2] == ["\u014b", "##\u014b"]
     assert not any(old.unk_id in ids for ids in new.encode(NEW))
     assert any(old.unk_id in ids for ids in old.encode(NEW))
 

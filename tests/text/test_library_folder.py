@@ -20,11 +20,8 @@ from bertjax.text.tokenizer import Tokenizer
 from bertjax.text.vocabulary import learn
 from tests.text.gpt_vocabulary import learn_gpt
 from tests.text.hard_texts import HARD_TEXTS
+from tests.text.small_vocabularies import SENTENCES, wordpiece
 
-SENTENCES = [
-    f"The cat number {n * n} sat on mat {n % 7}, isn't it? \u4e2d\u6587 caf\u00e9 na\u00efve (no)."
-    for n in range(99)
-]
 MARKED = ["<mask>", "the <mask>s  <mask>", "<s>cat</s> <pad><unk>", "a <|endoftext|> b<s>NOTUSED"]
 TEXTS = [*(text for text in HARD_TEXTS if len(text) < 200), *SENTENCES[:9], *MARKED, ""]
 CLASSES = {
@@ -164,9 +161,8 @@ def test_wordpiece_and_modernbert_pairs(tmp_path):
     from transformers import AutoTokenizer
 
     pieces = [*SPECIAL_TOKENS, *"the cat ##s caf\u00e9 cafe a ##\u4e2d \u4e2d , [ ] mask".split()]
-    wordpiece = Tokenizer("wordpiece", "\n".join(pieces).encode(), "here", cased=False)
     learn("bpe", SENTENCES, tmp_path / "bpe.json", size=300, cased=True)
-    for result in (wordpiece, Tokenizer.open(tmp_path / "bpe.json")):
+    for result in (wordpiece(pieces, cased=False), Tokenizer.open(tmp_path / "bpe.json")):
         write_tokenizer(result, tmp_path, 512)
         assert_equal(result, AutoTokenizer.from_pretrained(tmp_path), TEXTS)
 

@@ -14,6 +14,7 @@ from bertjax.base.errors import InputError
 from bertjax.interop.tokenizer_files import differences, read_tokenizer, write_tokenizer
 from bertjax.text.moses_bpe import FOLDED, SPLIT_AT_SPACES, MosesBPE
 from bertjax.text.tokenizer import Tokenizer
+from tests.text.small_vocabularies import added
 
 TEXTS = [
     "The cats sat on the mats, and the cat's hats sat there.",
@@ -59,7 +60,6 @@ def test_accents_go_and_vowel_signs_stay(monkeypatch):
     monkeypatch.setitem(sys.modules, "sacremoses", fake)
     pieces = ["<unk>", *"अरथशासतe", "र</w>", "e</w>", "ा</w>"]
     former = [{"type": "Lowercase"}, {"type": "NFD"}, {"type": "StripAccents"}]
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     content = {
         "model": {
             "type": "BPE",
@@ -70,7 +70,7 @@ def test_accents_go_and_vowel_signs_stay(monkeypatch):
         },
         "normalizer": FOLDED,
         "pre_tokenizer": SPLIT_AT_SPACES,
-        "added_tokens": [{"id": 0, "content": "<unk>", "special": True} | flags],
+        "added_tokens": [added(0, "<unk>", special=True)],
     }
 
     def split(text):

@@ -1,6 +1,5 @@
 """The positions of pieces in their text."""
 
-import random
 import unicodedata
 
 import numpy as np
@@ -9,23 +8,10 @@ import pytest
 from bertjax.base.errors import InputError
 from bertjax.text.special_tokens import SPECIAL_TOKENS
 from bertjax.text.tokenizer import Tokenizer
-from bertjax.text.vocabulary import learn
 from bertjax.text.wordpiece import bert_wordpiece
 from tests.text.hard_texts import HARD_TEXTS
 from tests.text.hard_texts import PIECES as HARD_PIECES
-
-SENTENCES = [f"The cat number {n} sat on mat {n % 7}, not on chair {n % 5}." for n in range(300)]
-
-
-def wordpiece(pieces: list[str], **rules: bool) -> Tokenizer:
-    return Tokenizer("wordpiece", "".join(f"{p}\n" for p in pieces).encode(), "here", **rules)
-
-
-@pytest.fixture(scope="module")
-def model_file(tmp_path_factory):
-    path = tmp_path_factory.mktemp("model") / "learned.model"
-    learn("sentencepiece", SENTENCES, path, size=80, cased=True)
-    return path
+from tests.text.small_vocabularies import random_texts, wordpiece
 
 
 def shown(tokenizer: Tokenizer, text: str) -> list[tuple[str, str]]:
@@ -63,15 +49,6 @@ def test_sentencepiece_cases(model_file):
     text = "The\u0130 ON \u4e2d mat"  # "\u0130" becomes two characters
     got = [part for _, part in shown(uncased, text)]
     assert [part for part in got if part] == [*"The", "\u0130", "\u0130", *"ON", "\u4e2d", *"mat"]
-
-
-def random_texts(count: int) -> list[str]:
-    letters = "abcdeABCDE"
-    accented = "\u00e9\u00c9\u0130\u00df\u1e9e\ufb01\u0301\u0323\u03a3\u03c2\u4e2d\uac00\U0001f600"
-    controls = "\x00\x01\x1c\x1f\x7f\x85\xa0\xad\u200b\u2028\u3000\ufeff\ufffd\t\n\r"
-    numbers = random.Random(0)
-    pool = [*(letters * 4), *accented, *controls, *".,![]#'", *(" " * 12)]
-    return ["".join(numbers.choices(pool, k=n % 40)) for n in range(count)]
 
 
 @pytest.mark.parametrize("kind", ["uncased", "cased", "sentencepiece", "sentencepiece uncased"])

@@ -4,11 +4,9 @@ import pytest
 
 from bertjax.text.pairs import joined, kept_lengths
 from bertjax.text.special_tokens import SPECIAL_TOKENS
-from bertjax.text.tokenizer import Tokenizer
+from tests.text.small_vocabularies import wordpiece
 
-WORDS = Tokenizer(
-    "wordpiece", "\n".join([*SPECIAL_TOKENS, *"abcdef"]).encode(), "here", cased=False
-)
+WORDS = wordpiece([*SPECIAL_TOKENS, *"abcdef"], cased=False)
 
 
 @pytest.mark.parametrize(

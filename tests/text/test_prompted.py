@@ -7,17 +7,15 @@ from bertjax.base.errors import InputError
 from bertjax.text.prompted import prompted
 from bertjax.text.special_tokens import BERT
 from bertjax.text.template import Template
-from bertjax.text.tokenizer import Tokenizer
+from tests.text.small_vocabularies import wordpiece
 
 PIECES = [*BERT.values(), *"the cat dog ##s run : query".split()]
 TEXTS = ["cats run", "", "the dog"]
 
 
 @pytest.fixture
-def tokenizer(tmp_path):
-    file = tmp_path / "vocab.txt"
-    file.write_text("\n".join(PIECES))
-    return Tokenizer.open(file)
+def tokenizer():
+    return wordpiece(PIECES, cased=False)
 
 
 def test_a_prompt_counts_or_not(tokenizer):

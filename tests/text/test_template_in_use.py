@@ -18,6 +18,7 @@ from bertjax.text.template import Template
 from bertjax.text.tokenizer import Tokenizer
 from tests.helpers.closeness import rounding
 from tests.helpers.small_models import PIECES, SPEC, small_model
+from tests.text.small_vocabularies import added, wordpiece
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 ROBERTAS = Template((CLS,), (SEP, SEP), (SEP,), second_type=0)
@@ -26,7 +27,7 @@ DATA = "\n".join(PIECES).encode()
 
 
 def tokenizer_with(template: Template) -> Tokenizer:
-    return Tokenizer("wordpiece", DATA, "here", cased=False, template=template)
+    return wordpiece(PIECES, cased=False, template=template)
 
 
 def shown(tokenizer: Tokenizer, encoded) -> list[str]:
@@ -139,14 +140,11 @@ def test_blanks_are_written_alike_for_every_model(tmp_path):
         "[MASK]": "<mask>",
     }
     pieces = [names.get(piece, f"\u2581{piece}") for piece in PIECES]
-    plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     steps = [{"type": "WhitespaceSplit"}, {"type": "Metaspace", "replacement": "\u2581"}]
     content = {
         "model": {"unk_id": UNK, "vocab": [[piece, -1.0] for piece in pieces]},
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps},
-        "added_tokens": [
-            {"id": ids[old], "content": new, "special": True, **plain} for old, new in names.items()
-        ],
+        "added_tokens": [added(ids[old], new, special=True) for old, new in names.items()],
     }
     path = tmp_path / "tokenizer.json"
     path.write_text(json.dumps(content))

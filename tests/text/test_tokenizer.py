@@ -12,16 +12,15 @@ import pytest
 from bertjax.base.errors import InputError
 from bertjax.text.special_tokens import SPECIAL_TOKENS
 from bertjax.text.tokenizer import Tokenizer
-from bertjax.text.vocabulary import learn
 from bertjax.text.wordpiece import bert_wordpiece
 from tests.text.hard_texts import HARD_TEXTS
 from tests.text.hard_texts import PIECES as HARD_PIECES
+from tests.text.small_vocabularies import ACCENTED, CHAIRS, LETTERS, random_texts, wordpiece
 
 PIECES = [
     *SPECIAL_TOKENS,
     *"the cat un ##aff ##able ##s paris is of france . , [ ] mask ! Paris".split(),
 ]
-SENTENCES = [f"The cat number {n} sat on mat {n % 7}, not on chair {n % 5}." for n in range(300)]
 
 
 def write_vocabulary(path: Path, pieces: list[str]) -> Path:
@@ -30,23 +29,16 @@ def write_vocabulary(path: Path, pieces: list[str]) -> Path:
 
 
 @pytest.fixture
-def wordpiece(tmp_path):
-    return Tokenizer.open(write_vocabulary(tmp_path / "vocab.txt", PIECES), cased=False)
-
-
-@pytest.fixture(scope="module")
-def model_file(tmp_path_factory):
-    path = tmp_path_factory.mktemp("model") / "learned.model"
-    learn("sentencepiece", SENTENCES, path, size=80, cased=True)
-    return path
+def tokenizer():
+    return wordpiece(PIECES, cased=False)
 
 
 def ids_of(*pieces):
     return [PIECES.index(piece) for piece in pieces]
 
 
-def test_wordpiece_is_greedy_longest_match_first(wordpiece):
-    assert wordpiece.encode(["The CATS, unaffable.", "", "dog the"]) == [
+def test_wordpiece_is_greedy_longest_match_first(tokenizer):
+    assert tokenizer.encode(["The CATS, unaffable.", "", "dog the"]) == [
         ids_of("the", "cat", "##s", ",", "un", "##aff", "##able", "."),
         [],
         ids_of("[UNK]", "the"),
@@ -61,50 +53,45 @@ def test_hard_texts(tmp_path, text):
     assert " ".join(tokenizer.tokens[i] for i in ids) == HARD_TEXTS[text]
 
 
-def test_half_a_surrogate_pair_is_refused(wordpiece, model_file):
-    for tokenizer in (wordpiece, Tokenizer.open(model_file)):
+def test_half_a_surrogate_pair_is_refused(tokenizer, model_file):
+    for each in (tokenizer, Tokenizer.open(model_file)):
         for special in (False, True):
             with pytest.raises(InputError, match=r"text 1 \(of 2.*character 4 is U\+D83D, half"):
-                tokenizer.encode(["the", "the \ud83d"], special=special)
+                each.encode(["the", "the \ud83d"], special=special)
 
 
-def test_attributes(wordpiece):
-    assert wordpiece.kind == "wordpiece" and not wordpiece.cased
-    assert wordpiece.vocabulary_size == len(PIECES) and wordpiece.tokens == PIECES
-    assert (wordpiece.pad_id, wordpiece.unk_id, wordpiece.cls_id) == (0, 1, 2)
-    assert (wordpiece.sep_id, wordpiece.mask_id) == (3, 4)
-    assert wordpiece.special_ids == (0, 1, 2, 3, 4)
-    assert np.flatnonzero(~wordpiece.ordinary).tolist() == [0, 1, 2, 3, 4]
-    continuing = [PIECES[i] for i in np.flatnonzero(wordpiece.continues_word)]
+def test_attributes(tokenizer):
+    assert tokenizer.kind == "wordpiece" and not tokenizer.cased
+    assert tokenizer.vocabulary_size == len(PIECES) and tokenizer.tokens == PIECES
+    assert (tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id) == (0, 1, 2)
+    assert (tokenizer.sep_id, tokenizer.mask_id) == (3, 4)
+    assert tokenizer.special_ids == (0, 1, 2, 3, 4)
+    assert np.flatnonzero(~tokenizer.ordinary).tolist() == [0, 1, 2, 3, 4]
+    continuing = [PIECES[i] for i in np.flatnonzero(tokenizer.continues_word)]
     assert continuing == ["##aff", "##able", "##s"]
 
 
-def test_special_tokens_come_only_from_prompts(wordpiece):
+def test_special_tokens_come_only_from_prompts(tokenizer):
     text = "Paris is [MASK]."
     masked = ids_of("paris", "is", "[MASK]", ".")
-    assert wordpiece.encode([text], special=True) == [masked]
-    assert wordpiece.encode([text]) == [ids_of("paris", "is", "[", "mask", "]", ".")]
-    assert wordpiece.encode(["[CLS][MASK] the [SEP]"], special=True) == [
+    assert tokenizer.encode([text], special=True) == [masked]
+    assert tokenizer.encode([text]) == [ids_of("paris", "is", "[", "mask", "]", ".")]
+    assert tokenizer.encode(["[CLS][MASK] the [SEP]"], special=True) == [
         ids_of("[CLS]", "[MASK]", "the", "[SEP]")
     ]
-    assert wordpiece.decode(masked) == "paris is [MASK]."
+    assert tokenizer.decode(masked) == "paris is [MASK]."
 
 
-def test_a_word_of_more_than_100_characters_is_unknown(wordpiece):
-    assert wordpiece.encode(["s" + "s" * 100, "the"]) == [ids_of("[UNK]"), ids_of("the")]
+def test_a_word_of_more_than_100_characters_is_unknown(tokenizer):
+    assert tokenizer.encode(["s" + "s" * 100, "the"]) == [ids_of("[UNK]"), ids_of("the")]
 
 
 @pytest.mark.parametrize("cased", [False, True])
 def test_word_cache_changes_nothing(tmp_path, cased, monkeypatch):
     """The ids equal the library's, on difficult text and with a cache that overflows."""
-    letters = "abcdeABCDE"
-    accented = "\u00e9\u00c9\u0130\u00df\u1e9e\ufb01\u0301\u0323\u03a3\u03c2\u4e2d\uac00\U0001f600"
-    controls = "\x00\x01\x1c\x1f\x7f\x85\xa0\xad\u200b\u2028\u3000\ufeff\ufffd\t\n\r"
-    random_numbers = random.Random(0)
-    pool = [*(letters * 4), *accented, *controls, *".,![]#'", *(" " * 12)]
-    texts = ["".join(random_numbers.choices(pool, k=n % 40)) for n in range(3000)]
-    pieces = [*letters, *accented, *".,![]'", "ab", "##bc", "##cde"]
-    pieces = list(dict.fromkeys([*SPECIAL_TOKENS, *pieces, *(f"##{c}" for c in letters)]))
+    texts = random_texts(3000)
+    pieces = [*LETTERS, *ACCENTED, *".,![]'", "ab", "##bc", "##cde"]
+    pieces = list(dict.fromkeys([*SPECIAL_TOKENS, *pieces, *(f"##{c}" for c in LETTERS)]))
     tokenizer = Tokenizer.open(write_vocabulary(tmp_path / "vocab.txt", pieces), cased=cased)
     monkeypatch.setattr(type(tokenizer._pieces), "_CACHE_BYTES", 100_000)
     library = bert_wordpiece({piece: i for i, piece in enumerate(pieces)}, cased=cased)
@@ -183,20 +170,20 @@ def test_bad_vocabularies(tmp_path):
         Tokenizer.open(tmp_path / "bad.model")
 
 
-def test_save_and_open_a_folder(tmp_path, wordpiece, model_file):
-    for name, tokenizer in {"a": wordpiece, "b": Tokenizer.open(model_file)}.items():
+def test_save_and_open_a_folder(tmp_path, tokenizer, model_file):
+    for name, one in {"a": tokenizer, "b": Tokenizer.open(model_file)}.items():
         folder = tmp_path / name
         folder.mkdir()
-        tokenizer.save(folder)
+        one.save(folder)
         again = Tokenizer.open(folder)
-        assert again.identity == tokenizer.identity and again.cased == tokenizer.cased
-        assert again.encode(SENTENCES[:3]) == tokenizer.encode(SENTENCES[:3])
+        assert again.identity == one.identity and again.cased == one.cased
+        assert again.encode(CHAIRS[:3]) == one.encode(CHAIRS[:3])
 
 
-def test_bad_folders(tmp_path, wordpiece):
+def test_bad_folders(tmp_path, tokenizer):
     with pytest.raises(InputError, match=r"no vocabulary\.json in this folder"):
         Tokenizer.open(tmp_path)
-    wordpiece.save(tmp_path)
+    tokenizer.save(tmp_path)
     with pytest.raises(InputError, match="says cased=False, asked for True"):
         Tokenizer.open(tmp_path, cased=True)
     write_vocabulary(tmp_path / "vocab.txt", [*PIECES, "another"])
@@ -230,16 +217,15 @@ RULES = {
 @pytest.mark.parametrize("strip, chinese", RULES)
 def test_rules_that_are_not_berts(tmp_path, strip, chinese):
     pieces = [*SPECIAL_TOKENS, *"cafe caf\u00e9 a ##\u4e2da \u4e2d".split()]
-    data = "".join(f"{piece}\n" for piece in pieces).encode()
     rules = {"strip_accents": strip, "tokenize_chinese_chars": chinese}
-    tokenizer = Tokenizer("wordpiece", data, "here", cased=False, **rules)
+    tokenizer = wordpiece(pieces, cased=False, **rules)
     tokenizer.save(tmp_path)
     for each in (tokenizer, Tokenizer.open(tmp_path)):
         (ids,) = each.encode(["CAF\u00c9 a\u4e2da"])
         assert " ".join(each.tokens[i] for i in ids) == RULES[strip, chinese]
         assert each.identity == tokenizer.identity
         assert (each.strip_accents, each.tokenize_chinese_chars) == (strip is None, chinese)
-    standard = Tokenizer("wordpiece", data, "here", cased=False)
+    standard = wordpiece(pieces, cased=False)
     assert (standard.identity == tokenizer.identity) == ((strip, chinese) == (None, True))
 
 
@@ -286,7 +272,7 @@ def test_sentencepiece(model_file):
     assert tokenizer.kind == "sentencepiece" and tokenizer.cased
     assert tokenizer.tokens[:5] == list(SPECIAL_TOKENS)
     assert tokenizer.special_ids == (0, 1, 2, 3, 4)
-    for text, ids in zip(SENTENCES, tokenizer.encode(SENTENCES), strict=True):
+    for text, ids in zip(CHAIRS, tokenizer.encode(CHAIRS), strict=True):
         assert tokenizer.decode(ids) == text
         assert not set(ids) & set(tokenizer.special_ids)
         # A word starts at the word mark, so their number is the number of spaces plus one.
@@ -310,7 +296,7 @@ def test_sentencepiece_without_mask(tmp_path):
 
     model = io.BytesIO()
     SentencePieceTrainer.train(
-        sentence_iterator=iter(SENTENCES), model_writer=model, vocab_size=70, minloglevel=2
+        sentence_iterator=iter(CHAIRS), model_writer=model, vocab_size=70, minloglevel=2
     )
     path = tmp_path / "plain.model"
     path.write_bytes(model.getvalue())

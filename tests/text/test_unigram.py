@@ -15,6 +15,7 @@ from bertjax.text.extension import extends
 from bertjax.text.template import Template
 from bertjax.text.tokenizer import Tokenizer
 from tests.text.hard_texts import HARD_TEXTS
+from tests.text.small_vocabularies import added, put
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 WORDS = "\u2581the \u2581cat \u2581sat \u2581 \u2581<s> mask caf\u00e9 un able \u2044".split()
@@ -24,7 +25,6 @@ MARK = {"type": "Metaspace", "replacement": "\u2581", "add_prefix_space": True}
 
 def content() -> dict:
     """A tokenizer.json in the form of XLM-R's."""
-    plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     scores = [
         0.0 if piece in (*SPECIAL, "<mask>") else -1 - n / 7 for n, piece in enumerate(PIECES)
     ]
@@ -33,8 +33,7 @@ def content() -> dict:
         "truncation": None,
         "padding": None,
         "added_tokens": [
-            {"id": PIECES.index(name), "content": name, "special": True, **plain}
-            | {"lstrip": name == "<mask>"}
+            added(PIECES.index(name), name, special=True, lstrip=name == "<mask>")
             for name in (*SPECIAL, "<mask>")
         ],
         "normalizer": {"type": "NFKC"},
@@ -115,8 +114,7 @@ def test_no_text_becomes_a_special_token(file):
 def test_an_added_token_that_is_not_special_is_found_in_text(tmp_path):
     """Special ones have other names for the reader of text, but not this one."""
     made, number = content(), PIECES.index("mask")
-    added = made["added_tokens"][0] | {"id": number, "content": "mask", "special": False}
-    made["added_tokens"].append(added)
+    made["added_tokens"].append(added(number, "mask"))
     path = tmp_path / "tokenizer.json"
     path.write_text(json.dumps(made))
     (ids,) = Tokenizer.open(path).encode(["the mask cat"])
@@ -253,10 +251,7 @@ NEVER = {**MARK, "prepend_scheme": "never"}
 )
 def test_refused_files(tmp_path, keys, value, message):
     changed = content()
-    part = changed
-    for key in keys[:-1]:
-        part = part[key]
-    part[keys[-1]] = value
+    put(changed, keys, value)
     path = tmp_path / "tokenizer.json"
     path.write_text(json.dumps(changed), "utf-8")
     with pytest.raises(InputError, match=message) as raised:

@@ -70,27 +70,11 @@ def _compare(qkv, mask, pattern, drop=None, by=None):
             (256, 1, 128, True, AttentionPattern(), 0.1, True, 16),
             (384, 4, 32, True, AttentionPattern(window=64), 0.0, False, 32),
             (640, 2, 64, True, AttentionPattern(window=3), 0.2, True, 32),
-            (
-                896,
-                1,
-                128,
-                False,
-                AttentionPattern(window=200),
-                0.0,
-                False,
-                32,
-            ),  # 640 keys for 128 queries
+            # 640 keys for 128 queries
+            (896, 1, 128, False, AttentionPattern(window=200), 0.0, False, 32),
             (256, 2, 64, False, AttentionPattern(causal=True), 0.1, True, 32),
-            (
-                300,
-                3,
-                64,
-                True,
-                AttentionPattern(),
-                0.1,
-                True,
-                16,
-            ),  # padded to 384 positions and 4 heads
+            # padded to 384 positions and 4 heads
+            (300, 3, 64, True, AttentionPattern(), 0.1, True, 16),
             (1536, 2, 64, True, AttentionPattern(), 0.1, True, 16),  # keys are streamed
             (1536, 2, 64, True, AttentionPattern(causal=True), 0.0, False, 32),
             (1536, 1, 128, True, AttentionPattern(window=500), 0.0, True, 32),
@@ -191,24 +175,12 @@ def test_the_values_are_those_of_float64(dtype, tolerance):
     others_slow(
         [
             ("zero1", 1, 256, 4, AttentionPattern(), 0.3),
-            (
-                "tensor",
-                2,
-                256,
-                6,
-                AttentionPattern(),
-                0.3,
-            ),  # 3 heads of a device do not fill its lanes
+            # 3 heads of a device do not fill its lanes
+            ("tensor", 2, 256, 6, AttentionPattern(), 0.3),
             ("sequence", 2, 512, 3, AttentionPattern(), 0.3),  # keys are gathered
             ("sequence", 4, 512, 2, AttentionPattern(causal=True), 0.0),
-            (
-                "sequence",
-                4,
-                512,
-                2,
-                AttentionPattern(window=64),
-                0.0,
-            ),  # keys come from the neighbours
+            # keys come from the neighbours
+            ("sequence", 4, 512, 2, AttentionPattern(window=64), 0.0),
             ("sequence", 4, 512, 2, AttentionPattern(window=200), 0.0),  # and from beyond
         ],
         ("tensor", 2, 256, 6, AttentionPattern(), 0.3),

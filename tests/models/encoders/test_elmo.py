@@ -5,6 +5,7 @@ import json
 import jax
 import numpy as np
 import pytest
+from scipy.special import expit
 
 from bertjax.models.encoders.elmo.encoder import states_shape
 from bertjax.models.encoders.elmo.spec import ElmoSpec
@@ -26,10 +27,6 @@ def _read(model, batch):
     return jax.tree.map(np.asarray, read(model.params["elmo"], batch))
 
 
-def _sigmoid(x):
-    return 1 / (1 + np.exp(-x))
-
-
 def _word(spec, params, ids):
     """The vector of a word by loops over its characters."""
     convolutions = params["convolutions"]
@@ -46,7 +43,7 @@ def _word(spec, params, ids):
     x = np.tanh(x) if spec.hidden_act == "tanh" else np.maximum(x, 0)
     for number in range(spec.num_highways):
         high = params[f"highway_{number}"]
-        gate = _sigmoid(x @ high["gate"]["kernel"] + high["gate"]["bias"])
+        gate = expit(x @ high["gate"]["kernel"] + high["gate"]["bias"])
         made = np.maximum(x @ high["transform"]["kernel"] + high["transform"]["bias"], 0)
         x = gate * made + (1 - gate) * x
     return x @ params["projection"]["kernel"] + params["projection"]["bias"]
@@ -59,9 +56,9 @@ def _direction(spec, params, xs, state):
     for x in xs:
         gates = np.concatenate([x, h]) @ params["kernel"] + params["bias"]
         i, g, f, o = np.split(gates, 4)
-        c = _sigmoid(f + 1) * c + _sigmoid(i) * np.tanh(g)
+        c = expit(f + 1) * c + expit(i) * np.tanh(g)
         c = np.clip(c, -spec.cell_clip, spec.cell_clip) if spec.cell_clip else c
-        h = _sigmoid(o) * np.tanh(c)
+        h = expit(o) * np.tanh(c)
         if "projection" in params:
             h = h @ params["projection"]
             h = np.clip(h, -spec.projection_clip, spec.projection_clip)

@@ -1,16 +1,16 @@
 """The answer network: classes by the papers' formulas, and what is dropped in training."""
 
 import itertools
-from functools import partial
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import linen as nn
+from scipy.special import expit, softmax
 
 from bertjax.models.heads.answer_network import AnswerNetwork, Gru
 from tests.helpers.closeness import assert_close, rounding
+from tests.helpers.random_params import random_params
 
 CLASSES, WIDTH, STEPS = 3, 5, 4
 # The texts' numbers: an odd place for each border, one padding, and none at all.
@@ -30,20 +30,7 @@ def case():
     """States at random, and parameters of which none is 0."""
     rng = np.random.default_rng(3)
     states = rng.normal(size=(*NUMBERS.shape, WIDTH)).astype(np.float32)
-    init = partial(_network().init, deterministic=True)
-    fresh = nn.unbox(jax.eval_shape(init, jax.random.key(0), states, NUMBERS)["params"])
-    shapes, tree = jax.tree.flatten(fresh)
-    drawn = [jnp.asarray(rng.normal(0, 0.7, leaf.shape), jnp.float32) for leaf in shapes]
-    return states, jax.tree.unflatten(tree, drawn)
-
-
-def _softmax(x):
-    powers = np.exp(x - x.max(-1, keepdims=True))
-    return powers / powers.sum(-1, keepdims=True)
-
-
-def _sigmoid(x):
-    return 1 / (1 + np.exp(-x))
+    return states, random_params(_network(), states, NUMBERS, of=lambda path: (0, 0.7))
 
 
 def _by_hand(params, states, numbers, steps):
@@ -52,21 +39,21 @@ def _by_hand(params, states, numbers, steps):
     result = []
     for row, number in zip(states, numbers, strict=True):
         premise, hypothesis = row[number == 1], row[number == 2]
-        s = _softmax(hypothesis @ p["pooling"]["kernel"][:, 0]) @ hypothesis
+        s = softmax(hypothesis @ p["pooling"]["kernel"][:, 0]) @ hypothesis
         each = []
         for _ in range(steps):
             sought = s @ p["bilinear"]["kernel"] + p["bilinear"]["bias"]
-            x = _softmax(premise @ sought) @ premise
+            x = softmax(premise @ sought) @ premise
             features = np.concatenate([x, s, abs(x - s), x * s])
             logits = features @ p["classifier"]["kernel"] + p["classifier"]["bias"]
-            each.append(_softmax(logits))
+            each.append(softmax(logits))
             gates = {
                 name: np.split(of @ p["gru"][name]["kernel"] + p["gru"][name]["bias"], 3)
                 for name, of in (("input", x), ("recurrent", s))
             }
             (r_x, z_x, n_x), (r_h, z_h, n_h) = gates["input"], gates["recurrent"]
-            z = _sigmoid(z_x + z_h)
-            s = (1 - z) * np.tanh(n_x + _sigmoid(r_x + r_h) * n_h) + z * s
+            z = expit(z_x + z_h)
+            s = (1 - z) * np.tanh(n_x + expit(r_x + r_h) * n_h) + z * s
         result.append(each)
     return np.array(result)
 
