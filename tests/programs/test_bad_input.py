@@ -288,11 +288,7 @@ def test_a_damaged_config_file(tiny_run, tmp_path, damage):
     config = json.loads((tiny_run / "config.json").read_text())
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.json").write_bytes(damage)
-    refuse(
-        config,
-        tmp_path,
-        r"config\.json: damaged \(.*\): restore it from a copy",
-    )
+    refuse(config, tmp_path, r"config\.json: damaged \(.*\): restore it from a copy")
     with pytest.raises(InputError, match=r"config\.json: damaged \("):
         fill_mask.run(str(tmp_path / "run"), ["[MASK]"], 1)
 

@@ -7,15 +7,7 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
-from bertjax.programs import (
-    complete,
-    convert,
-    evaluate,
-    finetune,
-    perplexity,
-    predict,
-    pretrain,
-)
+from bertjax.programs import complete, convert, evaluate, finetune, perplexity, predict, pretrain
 from bertjax.runs.recipe import Recipe
 from bertjax.runs.source import open_model
 from tests.helpers.closeness import LOGITS, rounding

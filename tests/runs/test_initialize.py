@@ -160,11 +160,7 @@ def test_weights_in_another_vocabulary(
     prepare.run([source], tmp_path / "corpus", **asked, held_out=0.2, workers=1)
     source = str(tiny_run) if exchange else f"hf:{exported}"
     config = tiny_config(
-        tmp_path / "corpus",
-        init_from=source,
-        exchange_vocabulary=exchange,
-        model=storage,
-        **_SHORT,
+        tmp_path / "corpus", init_from=source, exchange_vocabulary=exchange, model=storage, **_SHORT
     )
     assert pretrain.run(config, str(tmp_path / "run")) == 0
     old, new = open_model(source), open_model(str(tmp_path / "run"))

@@ -55,12 +55,7 @@ def test_what_may_differ_when_a_run_goes_on():
 @pytest.mark.parametrize(
     ("kind", "key", "value", "message"),
     [
-        (
-            "pretrain",
-            "optimiser",
-            {},
-            "config.optimiser: unknown key: there are model, *phase_1, ",
-        ),
+        ("pretrain", "optimiser", {}, "config.optimiser: unknown key: there are model, *phase_1, "),
         (P, "optimiser", {}, "*: did you mean optimizer?"),
         (P, "optimizer.learnig_rate", 1e-4, "*: did you mean learning_rate?"),
         (

@@ -58,8 +58,7 @@ def test_a_config_may_be_any_mapping_and_lives_in_json():
 
 
 @pytest.mark.parametrize(
-    "corpus, names",
-    [("", ()), ("a", ("a",)), ("a@0.7,b@0.3", ("a@0.7", "b@0.3")), ("a,", ("a",))],
+    "corpus, names", [("", ()), ("a", ("a",)), ("a@0.7,b@0.3", ("a@0.7", "b@0.3")), ("a,", ("a",))]
 )
 def test_several_corpora(corpus, names):
     assert Recipe.from_config(tiny_config(corpus)).corpus == names
@@ -73,15 +72,9 @@ BAD = {
     ),
     "a key of the model": ({"model": {"depth": 3}}, r"config\.model\.depth: unknown key"),
     "a key of a phase": ({"phase_2": {"steps": 3}}, r"config\.phase_2\.steps: unknown key"),
-    "a third phase": (
-        {"phase_3": {"share": 0.0}},
-        r"config\.phase_3={.*}: .* field `length`",
-    ),
+    "a third phase": ({"phase_3": {"share": 0.0}}, r"config\.phase_3={.*}: .* field `length`"),
     "shares": ({"phase_1": {"share": 0.5}}, "shares of the phases must sum to 1"),
-    "a negative share": (
-        {"phase_1": {"share": -0.5}},
-        r"config\.phase_1\.share=-0\.5: must be",
-    ),
+    "a negative share": ({"phase_1": {"share": -0.5}}, r"config\.phase_1\.share=-0\.5: must be"),
     "objective": ({"objective": "nsp"}, r"config\.objective='nsp': must be one of masked_lm_next"),
     "packed pairs": (
         {"packed": True, "short_probability": 0.0},
@@ -106,10 +99,7 @@ BAD = {
         {"phase_1": {"accumulate": 3}},
         r"config\.phase_1\.batch_size=16 does not divide into config\.phase_1\.accumulate=3 parts",
     ),
-    "batch size": (
-        {"phase_1": {"batch_size": 0}},
-        r"config\.phase_1\.batch_size=0: must be at",
-    ),
+    "batch size": ({"phase_1": {"batch_size": 0}}, r"config\.phase_1\.batch_size=0: must be at"),
     "warm-up": (
         {"optimizer": {"warmup_steps": 12}},
         r"config\.optimizer\.warmup_steps=12: must be less than the 12 steps",
@@ -117,10 +107,7 @@ BAD = {
     "optimizer": ({"optimizer": {"name": "sgd"}}, r"config\.optimizer\.name='sgd'"),
     "learning rate": ({"optimizer": {"learning_rate": 0}}, "learning_rate=0: must be above 0"),
     "masking": ({"masking": {"mask": 0.9, "random": 0.2}}, r"config\.masking\.mask=0\.9"),
-    "masking rate": (
-        {"masking": {"rate": 1.5}},
-        r"config\.masking\.rate=1\.5: must be in",
-    ),
+    "masking rate": ({"masking": {"rate": 1.5}}, r"config\.masking\.rate=1\.5: must be in"),
     "size": ({"model": {"size": "giant"}}, "giant"),
     "heads": ({"model": {"num_attention_heads": 5}}, r"config\.model\.hidden_size=32 "),
     "a size that is not whole": (
@@ -394,10 +381,7 @@ def test_a_phase_computes_the_model_as_it_says(tiny_corpus, changeable):
     assert first.model is None and second.model is third.model is not None
     spec = recipe.spec(Tokenizer.open(tiny_corpus).vocabulary_size)
     at = [recipe.spec_in(recipe.phase_at(step), spec) for step in (1, 6, 7, 12)]
-    assert [each.layer_norm_eps for each in at] == [
-        *(1e-12, 1e-12),
-        *(0.5, 0.5),
-    ]
+    assert [each.layer_norm_eps for each in at] == [*(1e-12, 1e-12), *(0.5, 0.5)]
     params = make_experiment(recipe, spec).initial_state(0).params
     batch, still = second.held_out.batch(0, slice(0, 8)), Rngs(jax.random.key(0), True)
 
@@ -569,11 +553,7 @@ def test_every_field_of_a_section_has_a_flag(name):
     words = ["pretrain", f"--config={REPOSITORY / 'configs' / name}.py", *flags]
     values = FlagValues()
     config = config_flags.DEFINE_config_file(  # as commandline.DEFINE_config
-        "config",
-        lock_config=False,
-        accept_new_attributes=True,
-        sys_argv=words,
-        flag_values=values,
+        "config", lock_config=False, accept_new_attributes=True, sys_argv=words, flag_values=values
     )
     values(words)
     recipe = Recipe.from_config(config.value)

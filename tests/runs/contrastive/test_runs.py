@@ -133,10 +133,7 @@ _BAD = {
         dict(loss=dict(name="kl", temperature=0.0)),
         "config.loss.temperature=0.0: must be above 0",
     ),
-    "scale": (
-        dict(loss=dict(name="ranking", scale=0.0)),
-        "config.loss.scale=0.0: must be above 0",
-    ),
+    "scale": (dict(loss=dict(name="ranking", scale=0.0)), "config.loss.scale=0.0: must be above 0"),
     "dimension": (dict(dimensions=(25,)), r"config.dimensions=\(25,\): 25 is over 24, the width"),
     "dimensions of many vectors": (
         dict(_kind("late"), dimensions=(5,)),

@@ -117,16 +117,10 @@ def test_a_name_that_a_task_cannot_have(tasks, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            dict(grid=dict(epochs=(2.5,))),
-            r"config.grid.epochs\[0\]=2.5: expected `int`",
-        ),
+        (dict(grid=dict(epochs=(2.5,))), r"config.grid.epochs\[0\]=2.5: expected `int`"),
         (dict(grid=dict(batch_size=(0,))), r"config.grid.batch_size\[0\]=0: must be at least 1"),
         (dict(grid=dict(learning_rate=())), r"learning_rate=\(\): must be one or more positive"),
-        (
-            dict(grid=dict(size=1)),
-            "config.grid.size: unknown key: there are batch_size, lea",
-        ),
+        (dict(grid=dict(size=1)), "config.grid.size: unknown key: there are batch_size, lea"),
         (dict(data=""), "config.data is empty: name the folder"),
         (dict(seed=-1), "config.seed=-1: must be at least 0"),
         (dict(seed=2**31 - 1, grid=dict(restarts=2)), "config.seed=2147483648: must be at most"),
@@ -136,10 +130,7 @@ def test_a_name_that_a_task_cannot_have(tasks, message):
         (dict(task=dict(kind="squad", n_best=None)), "config.task.n_best=None: expected `int`"),
         (dict(batch_tokens=-1), "config.batch_tokens=-1: must be at least 0"),
         (dict(grid=dict(restarts=10**9)), "config.grid.restarts=10{9}: must be at most 1,000"),
-        (
-            dict(grid=dict(batch_size=(8, 10**9))),
-            r"grid.batch_size\[1\]=10{9}: must be at most",
-        ),
+        (dict(grid=dict(batch_size=(8, 10**9))), r"grid.batch_size\[1\]=10{9}: must be at most"),
         (
             dict(grid=dict(learning_rate=(1e-3, float("1e400")))),
             "config.grid.learning_rate=inf: must",
