@@ -21,7 +21,7 @@ from tests.helpers.checkout import REPOSITORY
 @pytest.mark.parametrize("kind", [Recipe, TaskRecipe, SimilarityRecipe])
 def test_every_key_is_explained(kind):
     rows = list(config_page.rows_of(kind))
-    made = [each for row in rows if row.choice for each in row.choice.kinds.values()]
+    made = [each for row in rows if row.choice for each in row.choice.types.values()]
     for each in {kind, *made}:
         assert [row.key for row in config_page.rows_of(each) if not row.what] == []
     assert len({row.key for row in rows}) == len(rows) > 40
@@ -36,7 +36,7 @@ def test_what_a_row_says():
     rows = {row.key: row for row in config_page.rows_of(Recipe)}
     assert rows["corpus"][1:3] == ("names with commas between", "''")
     assert rows["corpus"].what.endswith("It may change when the run goes on.")
-    assert rows["objective"].choice.kinds is OBJECTIVES
+    assert rows["objective"].choice.types is OBJECTIVES
 
 
 @pytest.mark.parametrize(

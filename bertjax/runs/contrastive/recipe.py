@@ -138,7 +138,7 @@ class SimilarityRecipe(TrainingRecipe):
     def from_config(cls, config: Config) -> Self:
         """Reads a config; raises InputError, which names the first mistake in it."""
         config_dict = config_dict_of(config)
-        recipe = read(cls, {"task": {}, "loss": {}, **config_dict, "plain": config_dict})
+        recipe = read(cls, {"task": {}, "loss": {}, **config_dict, "config_dict": config_dict})
         recipe._check()
         return recipe
 
