@@ -6,7 +6,6 @@ Errors in a corpus's sources or files are tested in test_prepare.py and in tests
 import errno
 import json
 import math
-import re
 import shutil
 import subprocess
 import sys
@@ -163,13 +162,11 @@ def test_a_model_with_too_small_a_vocabulary(tiny_corpus, tmp_path):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"phase_2": {"length": 128}}, r"config\.phase_2\.length=128 is over the position table"),
         ({"phase_1": {"batch_size": 12}}, "12 sequences does not divide over 8 devices"),
         ({"phase_1": {"accumulate": 4}}, "4 sequences does not divide over 8 devices"),
         ({"eval_batch_size": 9}, "9 sequences does not divide over 8 devices.*eval_batch_size"),
         ({"mesh": {"data": 3}}, "mesh data=3, model=1 does not fit 8 devices"),
         ({"phase_1": {"length": 4}}, "leaves room for 1 tokens"),
-        ({"learning_rate": 1.0}, "config.learning_rate: unknown key"),
         ({"layout": "tensor", "mesh": {"model": 8}}, "does not divide over the 8 devices"),
     ],
 )
@@ -180,26 +177,6 @@ def test_a_config_that_cannot_work(tiny_corpus, tmp_path, changes, message):
 def test_no_workdir(tiny_corpus):
     with pytest.raises(InputError, match="--workdir is empty"):
         pretrain.run(tiny_config(tiny_corpus), "")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "flag, message",
-    [
-        ("--config.optimizer.rate=1", r"error: config\.optimizer: got an unexpected .* 'rate'"),
-        ("--config.phase_1.batch_size=7", "error: a batch of 7 sequences does not divide over 8"),
-    ],
-)
-def test_the_door_prints_one_line(tiny_corpus, tmp_path, flag, message):
-    process = start_pretraining(
-        tmp_path, tiny_config(tiny_corpus), tmp_path / "run", flag, devices=8
-    )
-    _, errors = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 2
-    (line,) = [line for line in errors.splitlines() if line.startswith("error: ")]
-    assert "Traceback" not in errors
-    assert re.search(message, line), line
-    assert not (tmp_path / "run").exists()
 
 
 # --------------------------------------------------------------------- the run's folder
@@ -371,9 +348,10 @@ def test_a_loss_that_is_not_finite(tiny_corpus, tmp_path):
     config = tiny_config(
         tiny_corpus, optimizer={"learning_rate": 1e30}, intervals={"checkpoint": 1}
     )
-    with pytest.raises(
-        NonFiniteLoss, match=r"step \d+: the loss is .*batch is number \d+ of phase 1"
-    ):
+    told = (
+        r"step \d+: the loss is .*batch is number \d+ of phase 1, seed 0\. Lower the learning rate"
+    )
+    with pytest.raises(NonFiniteLoss, match=told):
         pretrain.run(config, str(tmp_path / "run"))
     for row in metrics_of(tmp_path / "run"):
         assert all(value == value for value in row.values())
@@ -396,15 +374,6 @@ def test_a_full_disk_at_the_metrics(tiny_corpus, tmp_path, monkeypatch):
             pretrain.run(config, str(tmp_path / "run"))
     assert pretrain.run(config, str(tmp_path / "run")) == 0
     assert metrics_of(tmp_path / "run")[-1]["step"] == 12
-
-
-@pytest.mark.slow
-def test_a_loss_that_is_not_finite_at_the_door(tiny_corpus, tmp_path):
-    config = tiny_config(tiny_corpus, optimizer={"learning_rate": 1e30})
-    process = start_pretraining(tmp_path, config, tmp_path / "run")
-    _, errors = process.communicate(timeout=PATIENCE)
-    assert process.returncode not in (0, pretrain.EXIT_STOPPED)
-    assert re.search(r"step \d+: the loss is .*, seed 0\. Lower the learning rate", errors)
 
 
 @pytest.mark.slow
