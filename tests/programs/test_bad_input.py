@@ -19,17 +19,17 @@ from bertjax.base.errors import InputError, NonFiniteLoss
 from bertjax.data.corpus.manifest import write_manifest
 from bertjax.data.corpus.shards import HELDOUT, TRAIN, ShardWriter, store_directory
 from bertjax.interop.hugging_face import write_hugging_face
-from bertjax.programs import evaluate, fill_mask, prepare, pretrain
+from bertjax.programs import evaluate, fill_mask, pretrain
 from bertjax.runs.read import without
 from bertjax.runs.recipe import Recipe
-from bertjax.runs.run_folder import check_no_corpus, check_same_config
-from bertjax.runs.source import open_model
+from bertjax.runs.run_folder import check_no_corpus, check_same_config, read_config
+from bertjax.runs.source import load_run, open_model
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.experiment import Experiment
 from bertjax.training.metrics_log import MetricsLog
 from tests.helpers.patience import PATIENCE
 from tests.helpers.slow_cases import others_slow
-from tests.helpers.tiny_run import metrics_of, start_pretraining, tiny_config
+from tests.helpers.tiny_run import metrics_of, prepared, start_pretraining, tiny_config
 
 
 def refuse(config, folder, message, **options):
@@ -39,13 +39,6 @@ def refuse(config, folder, message, **options):
     with no_model, pytest.raises(InputError, match=message):
         pretrain.run(config, str(folder / "run"), **options)
     assert sorted(folder.rglob("*")) == before
-
-
-def prepared(folder, text, **options):
-    (folder / "text.txt").write_text(text)
-    options = dict(learn_vocabulary=300, held_out=0.1, workers=1) | options
-    prepare.run([f"text:{folder / 'text.txt'}"], folder / "corpus", **options)
-    return folder / "corpus"
 
 
 # ------------------------------------------------------------------------- the corpus
@@ -192,7 +185,7 @@ def test_no_workdir(tiny_corpus):
 )
 def test_a_folder_of_another_run(tiny_run, tmp_path, changes, message):
     shutil.copytree(tiny_run, tmp_path / "run")
-    config = json.loads((tiny_run / "config.json").read_text())
+    config = read_config(tiny_run)
     for key, value in changes.items():
         config[key] = config[key] | value if isinstance(value, dict) else value
     refuse(config, tmp_path, f"holds a run with another config: {message}.*another --workdir")
@@ -202,7 +195,7 @@ def test_a_folder_of_another_run(tiny_run, tmp_path, changes, message):
 def test_the_checkpoints_know_their_config(tiny_run, tmp_path, lost):
     """config.json is deleted, or replaced by that of another run."""
     shutil.copytree(tiny_run, tmp_path / "run", ignore=shutil.ignore_patterns(lost or "nothing"))
-    config = json.loads((tiny_run / "config.json").read_text()) | {"seed": 7}
+    config = read_config(tiny_run) | {"seed": 7}
     if not lost:
         (tmp_path / "run" / "config.json").write_text(json.dumps(config))
     refuse(config, tmp_path, "holds a run with another config: seed was 0, is 7")
@@ -211,7 +204,7 @@ def test_the_checkpoints_know_their_config(tiny_run, tmp_path, lost):
 def test_a_run_of_a_version_with_fewer_keys(tiny_run, tmp_path):
     """It goes on, unless a key that it does not know changes the run."""
     shutil.copytree(tiny_run, tmp_path / "run")
-    config = json.loads((tiny_run / "config.json").read_text())
+    config = read_config(tiny_run)
     older = without(config, ["language_alpha", "masking.cosine"])
     assert "cosine" not in older["masking"] and older["masking"]
     (tmp_path / "run" / "config.json").write_text(json.dumps(older))
@@ -245,14 +238,9 @@ def test_a_corpus_is_no_place_for_a_run(tmp_path):
 
 def test_a_run_of_another_corpus(tiny_run, tiny_corpus, tmp_path):
     text = (tiny_corpus.parent / "text.txt").read_text()
-    corpus = prepared(
-        tmp_path,
-        text[: len(text) // 2],
-        learn_vocabulary=None,
-        vocabulary=tiny_corpus / "vocab.txt",
-    )
+    corpus = prepared(tmp_path, text[: len(text) // 2], vocabulary=tiny_corpus / "vocab.txt")
     shutil.copytree(tiny_run, tmp_path / "run")
-    config = json.loads((tiny_run / "config.json").read_text()) | {"corpus": str(corpus)}
+    config = read_config(tiny_run) | {"corpus": str(corpus)}
     lines = metrics_of(tmp_path / "run")
     with pytest.raises(InputError, match="started on other data than the config names now"):
         pretrain.run(config, str(tmp_path / "run"))
@@ -262,7 +250,7 @@ def test_a_run_of_another_corpus(tiny_run, tiny_corpus, tmp_path):
 
 @pytest.mark.parametrize("damage", [b'{"seed": ', b"null", b"[]", b'{"a": "\xff"}', b"[" * 10**5])
 def test_a_damaged_config_file(tiny_run, tmp_path, damage):
-    config = json.loads((tiny_run / "config.json").read_text())
+    config = read_config(tiny_run)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.json").write_bytes(damage)
     refuse(config, tmp_path, r"config\.json: damaged \(.*\): restore it from a copy")
@@ -274,17 +262,14 @@ def test_no_whole_checkpoint(tiny_run, tmp_path):
     shutil.copytree(tiny_run, tmp_path / "run")
     for checkpoint in (tmp_path / "run" / "checkpoints").iterdir():
         shutil.rmtree(checkpoint / "optimizer")
-    config = json.loads((tiny_run / "config.json").read_text())
+    config = read_config(tiny_run)
     lines = metrics_of(tmp_path / "run")
     with pytest.raises(InputError, match=r"all checkpoints \[150, 160\] are damaged"):
         pretrain.run(config, str(tmp_path / "run"))
     assert metrics_of(tmp_path / "run") == lines
 
 
-READERS = {
-    "evaluate": lambda run: evaluate.run(str(run), None, 1),
-    "fill_mask": lambda run: fill_mask.run(str(run), ["[MASK]"], 1),
-}
+READERS = {"load_run": load_run, "open_model": lambda run: open_model(str(run))}
 
 
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS.keys())
@@ -300,7 +285,7 @@ class TestReadingARun:
         ],
     )
     def test_numbers_that_cannot_be_meant(self, read, tiny_run, tmp_path, changes, message):
-        config = json.loads((tiny_run / "config.json").read_text())
+        config = read_config(tiny_run)
         (tmp_path / "config.json").write_text(
             json.dumps(config | {"model": config["model"] | changes})
         )
@@ -323,7 +308,6 @@ class TestReadingARun:
         shutil.copytree(tiny_run, tmp_path / "run", ignore=ignored)
         with pytest.raises(InputError, match="no checkpoint yet"):
             read(tmp_path / "run")
-        assert not (tmp_path / "run" / "evaluation.json").exists()
 
     def test_a_damaged_checkpoint_is_passed_over(self, read, tiny_run, tmp_path, caplog):
         lost = shutil.ignore_patterns("config.json")  # the checkpoints have it
@@ -334,7 +318,7 @@ class TestReadingARun:
 
     def test_an_unknown_key_of_a_newer_config(self, read, tiny_run, tmp_path):
         shutil.copytree(tiny_run, tmp_path / "run")
-        config = json.loads((tiny_run / "config.json").read_text())
+        config = read_config(tiny_run)
         (tmp_path / "run" / "config.json").write_text(json.dumps(config | {"magic": 1}))
         with pytest.raises(InputError, match="config.magic: unknown key"):
             read(tmp_path / "run")

@@ -18,7 +18,7 @@ from configs import finetune_together
 from tests.helpers.built_once import built_once
 from tests.helpers.closeness import LOGITS, rounding
 from tests.helpers.task_files import FAMILIES, tiny_finetuning
-from tests.helpers.tiny_run import metrics_of
+from tests.helpers.tiny_run import rows_of
 
 pytestmark = pytest.mark.slow
 
@@ -70,7 +70,7 @@ def test_every_task_learns_and_has_the_files_of_a_run_of_it_alone(together):
     assert (whole["metric"], whole["task"]) == ("mean", "CoLA, MRPC, asked, numbers, tags")
     assert whole["trials"][0]["value"] == pytest.approx(statistics.mean(values))
     assert whole["dev"]["CoLA dev"] == read_results(run / "CoLA")["dev"]["dev"]
-    train = [row for row in metrics_of(run) if row["split"] == "train"]
+    train = rows_of(run, "train")
     names = set().union(*train)
     assert {"CoLA/accuracy", "asked/accuracy", "tags/accuracy", "numbers/task_loss"} <= names
     assert "numbers/accuracy" not in names

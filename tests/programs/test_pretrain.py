@@ -20,11 +20,7 @@ from bertjax.training.metrics_log import MetricsLog
 from tests.helpers.closeness import assert_close
 from tests.helpers.patience import PATIENCE
 from tests.helpers.slow_cases import others_slow
-from tests.helpers.tiny_run import ONE_LENGTH, metrics_of, start_pretraining, tiny_config
-
-
-def rows_of(run, split):
-    return [row for row in metrics_of(run) if row["split"] == split]
+from tests.helpers.tiny_run import ONE_LENGTH, metrics_of, rows_of, start_pretraining, tiny_config
 
 
 def steps_of(run, split):
