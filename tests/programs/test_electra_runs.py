@@ -82,14 +82,11 @@ def test_it_is_opened_as_the_discriminator(run, tmp_path, monkeypatch):
     model = open_model(str(run))
     assert (model.head_type, model.spec.hidden_size) == (head_types.REPLACED_TOKENS, 32)
     assert model.params.keys() == {"electra", "replaced_tokens"}
-    with pytest.raises(
-        InputError, match="without masked_lm, which ElectraForMaskedLM has: take the generator"
-    ):
+    told = "without masked_lm, which ElectraForMaskedLM has: take the generator"
+    with pytest.raises(InputError, match=told):
         fill_mask.run(str(run), ["moo [MASK]."], 3)
     monkeypatch.setattr(same_text, "LENGTH", model.spec.max_position_embeddings)
-    with pytest.raises(
-        InputError, match="without masked_lm, which ElectraForMaskedLM has: take the generator"
-    ):
+    with pytest.raises(InputError, match=told):
         masked_text.run(str(run), None)
     (tmp_path / "texts.txt").write_text("baa baa moo\n")
     with pytest.raises(InputError, match="ElectraForPreTraining has no head of a task"):
