@@ -37,7 +37,7 @@ class OneOf:
 
     Attributes:
       key: the key of the section that names it.
-      kinds: the name -> the class.
+      types: the name -> the class.
       alone: whether the name alone stands for its section.
       later: whether the section stays a mapping, and is read when more is known.
       hint: what to do about an unknown key; {name} is the class's name.

@@ -4,10 +4,14 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import jax
+import numpy as np
 import pytest
 
 from bertjax.programs import pretrain
+from bertjax.runs.source import load_run
 from bertjax.training.metrics_log import MetricsLog
+from tests.helpers.tiny_run import metrics_of
 
 
 def pretrain_until_stopped(config: Any, folder: Path, lines: int) -> None:
@@ -22,3 +26,12 @@ def pretrain_until_stopped(config: Any, folder: Path, lines: int) -> None:
 
     with mock.patch.object(MetricsLog, "write", stop), pytest.raises(KeyboardInterrupt):
         pretrain.run(config, str(folder))
+
+
+def assert_goes_on_exactly(config: Any, whole: Path, folder: Path, lines: int = 4) -> None:
+    """Asserts that a run of `config` that is stopped ends like the run `whole`."""
+    pretrain_until_stopped(config, folder, lines)
+    assert pretrain.run(config, str(folder)) == 0
+    assert metrics_of(folder) == metrics_of(whole)
+    params = [dict(load_run(run).params) for run in (folder, whole)]
+    jax.tree.map(np.testing.assert_array_equal, *params)

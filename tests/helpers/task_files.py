@@ -283,12 +283,10 @@ def _squad_task(version: str) -> dict[str, Any]:
 
 FAMILIES = {
     "CoLA": Family(
-        *(write_cola, dict(kind="glue", name="CoLA"), 80),
-        {"CoLA-dev.tsv": 52, "CoLA.tsv": 14},
+        *(write_cola, dict(kind="glue", name="CoLA"), 80), {"CoLA-dev.tsv": 52, "CoLA.tsv": 14}
     ),
     "MRPC": Family(
-        *(write_mrpc, dict(kind="glue", name="MRPC"), 90),
-        {"MRPC-dev.tsv": 52, "MRPC.tsv": 14},
+        *(write_mrpc, dict(kind="glue", name="MRPC"), 90), {"MRPC-dev.tsv": 52, "MRPC.tsv": 14}
     ),
     "STS-B": Family(
         *(partial(write_stsb, rows=384), dict(kind="glue", name="STS-B"), 60),

@@ -46,6 +46,18 @@ def corpus_once(name: str, **options: Any) -> Path:
     return built_once(name, build) / "corpus"
 
 
+def prepared(folder: Path, text: str, **options: Any) -> Path:
+    """A corpus of a text, in a folder `corpus`; `options` are those of `prepare.run`."""
+    from bertjax.programs import prepare
+
+    folder.mkdir(exist_ok=True)
+    (folder / "text.txt").write_text(text, encoding="utf-8")
+    asked = {} if "vocabulary" in options else {"learn_vocabulary": 300}
+    options = asked | dict(held_out=0.1, workers=1) | options
+    prepare.run([f"text:{folder / 'text.txt'}"], folder / "corpus", **options)
+    return folder / "corpus"
+
+
 _TINY = {
     "total_steps": 12,
     "phase_1": {"share": 0.75, "length": 32, "batch_size": 16},
@@ -121,3 +133,8 @@ def metrics_of(run: Path) -> list[dict[str, Any]]:
     """The lines of metrics.jsonl, without the values that depend on the clock."""
     lines = (run / "metrics.jsonl").read_text().splitlines()
     return [{k: v for k, v in json.loads(line).items() if k not in _TIMING} for line in lines]
+
+
+def rows_of(run: Path, split: str) -> list[dict[str, Any]]:
+    """Those of `metrics_of` that are of "train" or of "heldout"."""
+    return [row for row in metrics_of(run) if row["split"] == split]

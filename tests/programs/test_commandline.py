@@ -191,10 +191,7 @@ def test_the_code_of_main_is_the_exit_code(folder):
             "error: No space left on device (store/0.bin): "
             "free some space, then run the command again\n",
         ),
-        (
-            "full_quota",
-            "error: Disk quota exceeded: free some space, then run the command again\n",
-        ),
+        ("full_quota", "error: Disk quota exceeded: free some space, then run the command again\n"),
         (
             "no_right",
             "error: Permission denied (run/config.json): "
@@ -235,10 +232,7 @@ LINES = {
 
 @pytest.mark.parametrize(
     "number, where",
-    [
-        *[(number, "") for number in LINES],
-        *[(signal.SIGINT, "collector"), (signal.SIGTERM, "c")],
-    ],
+    [*[(number, "") for number in LINES], *[(signal.SIGINT, "collector"), (signal.SIGTERM, "c")]],
 )
 def test_a_signal_ends_it_with_one_line_wherever_it_is(folder, number, where):
     result = _run(folder, f"--signal={number}", f"--where={where}")

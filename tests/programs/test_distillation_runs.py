@@ -10,15 +10,15 @@ import pytest
 from bertjax.base.errors import InputError
 from bertjax.inference.blanks import fill
 from bertjax.models.encoders import head_types
-from bertjax.programs import compile_check, convert, evaluate, prepare, pretrain, show_sharding
+from bertjax.programs import compile_check, convert, evaluate, pretrain, show_sharding
 from bertjax.runs import initialize
 from bertjax.runs.job import Job
 from bertjax.runs.source import open_model
 from bertjax.training.checkpoint import newest_metadata
 from configs import pretrain_distil_tiny
 from tests.helpers.closeness import LOGITS, assert_close, rounding
-from tests.helpers.stopped import pretrain_until_stopped
-from tests.helpers.tiny_run import ONE_LENGTH, metrics_of, tiny_config, write_text
+from tests.helpers.stopped import assert_goes_on_exactly
+from tests.helpers.tiny_run import ONE_LENGTH, corpus_once, metrics_of, rows_of, tiny_config
 
 pytestmark = pytest.mark.slow
 
@@ -41,7 +41,7 @@ def run(tiny_corpus, tiny_run, pretrained_once):
 
 
 def test_the_student_approaches_its_teacher(run, tiny_run):
-    held_out = [row for row in metrics_of(run) if row["split"] == "heldout"]
+    held_out = rows_of(run, "heldout")
     first, last = held_out[0], held_out[-1]
     for loss in ("distil_loss", "mlm_loss"):
         assert last[loss] < 0.7 * first[loss], loss
@@ -117,12 +117,10 @@ def test_weights_that_cannot_teach(tiny_corpus, tiny_run, left_to_right_run, tmp
     refused("weights of a bert, and config.model.encoder='modernbert'",
             teacher=tiny_run, student=tiny_run, model=dict(encoder="modernbert"))  # fmt: skip
 
-    write_text(tmp_path / "text.txt", documents=40, seed=9)
-    source = f"text:{tmp_path / 'text.txt'}"
-    prepare.run([source], tmp_path / "corpus", learn_vocabulary=120, held_out=0.2, workers=1)
+    corpus = corpus_once("other_vocabulary", learn_vocabulary=120)
     refused(
         "weights that are not trained keep their vocabulary",
-        corpus=tmp_path / "corpus",
+        corpus=corpus,
         teacher=tiny_run,
     )
 
@@ -175,12 +173,7 @@ def test_the_compile_report_has_both_models():
 @pytest.mark.slow
 def test_it_is_evaluated_resumed_and_exported(run, tiny_corpus, tiny_run, tmp_path):
     config = _config(tiny_corpus, tiny_run, **LEARNED)
-    pretrain_until_stopped(config, tmp_path / "run", lines=9)
-    assert pretrain.run(config, str(tmp_path / "run")) == 0
-    assert metrics_of(tmp_path / "run") == metrics_of(run)
-    params = [open_model(str(folder)).params for folder in (run, tmp_path / "run")]
-    jax.tree.map(np.testing.assert_array_equal, *params)
-
+    assert_goes_on_exactly(config, run, tmp_path / "run", lines=9)
     figures = evaluate.run(str(tmp_path / "run"), None, 2)["32"]
     assert figures["distil_loss"] < 5 and figures["teacher_accuracy"] > 0.7
     assert max(convert.run(str(run), f"hf:{tmp_path / 'exported'}").values()) < rounding(LOGITS)
@@ -188,4 +181,6 @@ def test_it_is_evaluated_resumed_and_exported(run, tiny_corpus, tiny_run, tmp_pa
     assert written["architectures"] == ["DistilBertForMaskedLM"]
     again = _config(tiny_corpus, tiny_run, f"hf:{tmp_path / 'exported'}")
     pretrained = Job.of(again, str(tmp_path / "again")).pretrained["student"]
-    jax.tree.map(np.testing.assert_array_equal, dict(pretrained.params), dict(params[0]))
+    jax.tree.map(
+        np.testing.assert_array_equal, dict(pretrained.params), dict(open_model(str(run)).params)
+    )

@@ -26,9 +26,9 @@ from bertjax.runs import same_text
 from bertjax.runs.health import health_status_of_run
 from bertjax.runs.source import load_run, open_model
 from tests.helpers.closeness import LOGITS, assert_close, rounding
-from tests.helpers.stopped import pretrain_until_stopped
+from tests.helpers.stopped import assert_goes_on_exactly
 from tests.helpers.task_files import FAMILIES, tiny_finetuning
-from tests.helpers.tiny_run import ONE_LENGTH, metrics_of, tiny_config
+from tests.helpers.tiny_run import ONE_LENGTH, metrics_of, rows_of, tiny_config
 
 pytestmark = pytest.mark.slow
 
@@ -59,7 +59,7 @@ def run(tiny_corpus, pretrained_once):
 
 
 def test_both_models_learn(run, tiny_corpus, tmp_path, capsys):
-    rows = [row for row in metrics_of(run) if row["split"] == "train"]
+    rows = rows_of(run, "train")
     assert rows[-1]["mlm_loss"] < 0.9 * rows[0]["mlm_loss"]
     assert rows[-1]["disc_loss"] < 0.9 * rows[0]["disc_loss"]
     held_out = metrics_of(run)[-1]
@@ -75,25 +75,18 @@ def test_both_models_learn(run, tiny_corpus, tmp_path, capsys):
 
 
 def test_a_stopped_run_goes_on_to_the_same_end(run, tiny_corpus, tmp_path):
-    pretrain_until_stopped(_config(tiny_corpus), tmp_path / "run", lines=4)
-    assert pretrain.run(_config(tiny_corpus), str(tmp_path / "run")) == 0
-    assert metrics_of(tmp_path / "run") == metrics_of(run)
-    params = [load_run(folder).params for folder in (run, tmp_path / "run")]
-    jax.tree.map(np.testing.assert_array_equal, *params)
+    assert_goes_on_exactly(_config(tiny_corpus), run, tmp_path / "run")
 
 
 def test_it_is_opened_as_the_discriminator(run, tmp_path, monkeypatch):
     model = open_model(str(run))
     assert (model.head_type, model.spec.hidden_size) == (head_types.REPLACED_TOKENS, 32)
     assert model.params.keys() == {"electra", "replaced_tokens"}
-    with pytest.raises(
-        InputError, match="without masked_lm, which ElectraForMaskedLM has: take the generator"
-    ):
+    told = "without masked_lm, which ElectraForMaskedLM has: take the generator"
+    with pytest.raises(InputError, match=told):
         fill_mask.run(str(run), ["moo [MASK]."], 3)
     monkeypatch.setattr(same_text, "LENGTH", model.spec.max_position_embeddings)
-    with pytest.raises(
-        InputError, match="without masked_lm, which ElectraForMaskedLM has: take the generator"
-    ):
+    with pytest.raises(InputError, match=told):
         masked_text.run(str(run), None)
     (tmp_path / "texts.txt").write_text("baa baa moo\n")
     with pytest.raises(InputError, match="ElectraForPreTraining has no head of a task"):

@@ -21,8 +21,8 @@ from bertjax.runs.source import open_model
 from configs import finetune_ner
 from tests.helpers import task_files
 from tests.helpers.closeness import assert_close
-from tests.helpers.stopped import pretrain_until_stopped
-from tests.helpers.tiny_run import corpus_once, metrics_of, tiny_config
+from tests.helpers.stopped import assert_goes_on_exactly
+from tests.helpers.tiny_run import corpus_once, metrics_of, rows_of, tiny_config
 
 pytestmark = pytest.mark.slow
 
@@ -69,7 +69,7 @@ def run(corpus, pretrained_once):
 
 
 def test_it_learns_and_is_evaluated(run, tmp_path):
-    rows = [row for row in metrics_of(run) if row["split"] == "train"]
+    rows = rows_of(run, "train")
     assert rows[-1]["loss"] < 0.8 * rows[0]["loss"]
     figures = evaluate.run(str(shutil.copytree(run, tmp_path / "run")), None, 2)["9"]
     losses = figures["forward_loss"], figures["backward_loss"]
@@ -92,11 +92,7 @@ def test_the_unigram_baseline_has_the_words_that_are_predicted(run, corpus):
 
 def test_a_stopped_run_goes_on_to_the_same_end(run, corpus, tmp_path):
     """With the states of the update at which it was stopped."""
-    pretrain_until_stopped(_config(corpus), tmp_path / "run", lines=4)
-    assert pretrain.run(_config(corpus), str(tmp_path / "run")) == 0
-    assert metrics_of(tmp_path / "run") == metrics_of(run)
-    params = [open_model(str(folder)).params for folder in (run, tmp_path / "run")]
-    jax.tree.map(np.testing.assert_array_equal, *params)
+    assert_goes_on_exactly(_config(corpus), run, tmp_path / "run")
 
 
 def test_it_is_opened(run):
@@ -145,7 +141,7 @@ def test_its_weights_begin_another_run(run, corpus, tmp_path):
     assert other.params.keys() == {"elmo"} and other.spec.vocab_size == 22
     jax.tree.map(np.testing.assert_array_equal, other.params["elmo"], given.params["elmo"])
     # With the whole softmax, its first loss is near that at which the run ended.
-    ended = [row for row in metrics_of(run) if row["split"] == "train"][-1]["loss"]
+    ended = rows_of(run, "train")[-1]["loss"]
     intervals = dict(log=1, evaluate=5, checkpoint=5, eval_batches=1)
     config = _config(corpus, init_from=str(run), total_steps=5, intervals=intervals)
     assert pretrain.run(config, str(tmp_path / "on")) == 0

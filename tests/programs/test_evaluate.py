@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
-from bertjax.programs import evaluate, prepare
+from bertjax.programs import evaluate
 from bertjax.runs.source import load_run
 from tests.helpers.closeness import assert_close
-from tests.helpers.tiny_run import metrics_of
+from tests.helpers.tiny_run import metrics_of, prepared, rows_of
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def test_it_gives_what_the_run_itself_measured(run, capsys):
     last = metrics_of(run)[-1]
     assert (last["split"], last["step"]) == ("heldout", 160)
     assert_close(results["64"], {name: last[name] for name in results["64"]})
-    short = next(row for row in metrics_of(run) if row["split"] == "heldout" and row["step"] == 120)
+    short = next(row for row in rows_of(run, "heldout") if row["step"] == 120)
     assert results["32"]["mlm_loss"] < short["mlm_loss"] + 0.2
 
     written = json.loads((run / "evaluation.json").read_text())
@@ -65,19 +65,13 @@ def test_another_corpus_of_the_same_vocabulary(run, tiny_corpus, tmp_path):
     words = [line for line in (tiny_corpus / "vocab.txt").read_text().split() if line.isalpha()]
     words = [word for word in words if len(word) > 2] * 8
     documents = [" ".join(words[n::7]) + "." for n in range(7)] * 6
-    (tmp_path / "mixed.txt").write_text("\n\n".join(f"{d} {n}" for n, d in enumerate(documents)))
-    prepare.run(
-        [f"text:{tmp_path / 'mixed.txt'}"],
-        tmp_path / "mixed",
-        vocabulary=tiny_corpus / "vocab.txt",
-        held_out=0.3,
-        workers=1,
-    )
+    text = "\n\n".join(f"{d} {n}" for n, d in enumerate(documents))
+    mixed = prepared(tmp_path, text, vocabulary=tiny_corpus / "vocab.txt", held_out=0.3)
     own = evaluate.run(str(run), None, batches=2)
-    other = evaluate.run(str(run), str(tmp_path / "mixed"), batches=2)
+    other = evaluate.run(str(run), str(mixed), batches=2)
     assert other["32"]["mlm_loss"] > own["32"]["mlm_loss"] + 1
     written = json.loads((run / "evaluation.json").read_text())
-    assert written["corpus"] == [str(tmp_path / "mixed")]
+    assert written["corpus"] == [str(mixed)]
 
 
 def test_a_run_without_next_sentence(left_to_right_run, tmp_path, capsys):
@@ -89,14 +83,6 @@ def test_a_run_without_next_sentence(left_to_right_run, tmp_path, capsys):
 
 def test_a_corpus_of_another_vocabulary(run, tiny_corpus, tmp_path):
     text = (tiny_corpus.parent / "text.txt").read_text().replace("quack", "bark")
-    (tmp_path / "other.txt").write_text(text)
-    prepare.run(
-        [f"text:{tmp_path / 'other.txt'}"],
-        tmp_path / "other",
-        learn_vocabulary=300,
-        held_out=0.1,
-        workers=1,
-    )
     with pytest.raises(InputError, match="built with another tokenizer"):
-        evaluate.run(str(run), str(tmp_path / "other"), batches=1)
+        evaluate.run(str(run), str(prepared(tmp_path, text)), batches=1)
     assert not (run / "evaluation.json").exists()

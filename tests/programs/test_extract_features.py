@@ -163,11 +163,7 @@ def run(model, folder, options, texts=TEXTS, suffix=".npz"):
     return output
 
 
-CHOICES = [
-    {},
-    {"layers": (0, 1), "normalize": True},
-    {"layers": (-1, -2, -3), "combine": "sum"},
-]
+CHOICES = [{}, {"layers": (0, 1), "normalize": True}, {"layers": (-1, -2, -3), "combine": "sum"}]
 
 
 @pytest.mark.parametrize("features", others_slow(KINDS, WORDS))

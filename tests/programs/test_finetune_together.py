@@ -1,6 +1,5 @@
 """Several tasks in one run: their results, models, and what goes on from them."""
 
-import json
 import statistics
 
 import jax
@@ -13,12 +12,13 @@ from bertjax.programs import convert, ensemble, finetune
 from bertjax.runs.fine_tuning import job
 from bertjax.runs.fine_tuning.fine_tuned import open_fine_tuned
 from bertjax.runs.fine_tuning.recipe import TaskRecipe
+from bertjax.runs.run_folder import read_results
 from bertjax.runs.source import open_model
 from configs import finetune_together
 from tests.helpers.built_once import built_once
 from tests.helpers.closeness import LOGITS, rounding
 from tests.helpers.task_files import FAMILIES, tiny_finetuning
-from tests.helpers.tiny_run import metrics_of
+from tests.helpers.tiny_run import rows_of
 
 pytestmark = pytest.mark.slow
 
@@ -40,10 +40,6 @@ def _config(tiny_run, folder, tasks=_TASKS, **changes):
     return config
 
 
-def _results(folder):
-    return json.loads((folder / "results.json").read_text(encoding="utf-8"))
-
-
 @pytest.fixture
 def together(tiny_run):
     """The config of a finished run, and its folder; do not write into it."""
@@ -62,7 +58,7 @@ def test_every_task_learns_and_has_the_files_of_a_run_of_it_alone(together):
     tasks = TaskRecipe.from_config(config).tasks
     values = []
     for name, task in tasks.items():
-        results = _results(run / name)
+        results = read_results(run / name)
         assert (results["task"], results["metric"]) == (task.name, task.metric)
         assert results["together"] == list(tasks)
         values.append(results["dev"][task.dev_splits[0]][task.metric])
@@ -70,11 +66,11 @@ def test_every_task_learns_and_has_the_files_of_a_run_of_it_alone(together):
         (trial,) = results["trials"]
         assert trial["value"] == values[-1] == results["summary"][0]["mean"]
         assert results["predictions"].keys() == FAMILIES[_TASKS[name]].predictions.keys()
-    whole = _results(run)
+    whole = read_results(run)
     assert (whole["metric"], whole["task"]) == ("mean", "CoLA, MRPC, asked, numbers, tags")
     assert whole["trials"][0]["value"] == pytest.approx(statistics.mean(values))
-    assert whole["dev"]["CoLA dev"] == _results(run / "CoLA")["dev"]["dev"]
-    train = [row for row in metrics_of(run) if row["split"] == "train"]
+    assert whole["dev"]["CoLA dev"] == read_results(run / "CoLA")["dev"]["dev"]
+    train = rows_of(run, "train")
     names = set().union(*train)
     assert {"CoLA/accuracy", "asked/accuracy", "tags/accuracy", "numbers/task_loss"} <= names
     assert "numbers/accuracy" not in names
@@ -96,7 +92,7 @@ def test_the_models_have_one_encoder_and_serve_their_tasks(together, tmp_path):
         task, served = tasks[name], open_fine_tuned(str(run / name))
         dev = task.read("dev")
         score = task.score(dev, served.predict(dev, "dev"), served.settings)
-        assert score == pytest.approx(_results(run / name)["dev"]["dev"], abs=1e-3)
+        assert score == pytest.approx(read_results(run / name)["dev"]["dev"], abs=1e-3)
     found = convert.run(str(run / "tags"), f"hf:{tmp_path / 'tags'}")
     assert max(found.values()) < rounding(LOGITS)
     card = (tmp_path / "tags" / "README.md").read_text(encoding="utf-8")

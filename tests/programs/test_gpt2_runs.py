@@ -7,21 +7,13 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
-from bertjax.programs import (
-    complete,
-    convert,
-    evaluate,
-    finetune,
-    perplexity,
-    predict,
-    pretrain,
-)
+from bertjax.programs import complete, convert, evaluate, finetune, perplexity, predict, pretrain
 from bertjax.runs.recipe import Recipe
 from bertjax.runs.source import open_model
 from tests.helpers.closeness import LOGITS, rounding
 from tests.helpers.small_gpt import gpt2_tokenizer
 from tests.helpers.task_files import FAMILIES, tiny_finetuning
-from tests.helpers.tiny_run import corpus_once, metrics_of, tiny_config
+from tests.helpers.tiny_run import corpus_once, metrics_of, rows_of, tiny_config
 
 MODEL = {"encoder": "gpt2", "size": "tiny", "hidden_act": "gelu_tanh", "intermediate_size": 48}
 OBJECTIVE = {"name": "left_to_right", "text": "stream"}
@@ -59,7 +51,7 @@ def run(corpus, pretrained_once):
 
 @pytest.mark.slow
 def test_it_learns_is_exported_and_goes_on_from_there(corpus, run, tmp_path):
-    rows = [row for row in metrics_of(run) if row["split"] == "train"]
+    rows = rows_of(run, "train")
     assert rows[-1]["mlm_loss"] < 0.8 * rows[0]["mlm_loss"]
     source = f"hf:{tmp_path / 'exported'}"
     assert max(convert.run(str(run), source).values()) < rounding(LOGITS)

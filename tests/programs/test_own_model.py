@@ -16,7 +16,7 @@ from bertjax.runs import same_text
 from bertjax.runs.source import open_model
 from bertjax.training.evaluation import Evaluator
 from configs import pretrain_continue
-from tests.helpers.tiny_run import metrics_of, tiny_config, write_text
+from tests.helpers.tiny_run import rows_of, tiny_config, write_text
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +155,7 @@ def test_pre_training_goes_on(family, tiny_corpus, exported, corpora, tmp_path, 
     assert own.head_type == head_types.MASKED_LM and not own.spec.causal
     assert own.spec.vocab_size == own.tokenizer.vocabulary_size > given.spec.vocab_size
     monkeypatch.setattr(same_text, "LENGTH", 32)
-    losses = [row["mlm_loss"] for row in metrics_of(tmp_path / "run") if row["split"] == "heldout"]
+    losses = [row["mlm_loss"] for row in rows_of(tmp_path / "run", "heldout")]
     assert losses[-1] < losses[1] - 0.1  # the first is left to right
     before = same_text.evaluate(given, str(corpora / "plain"))
     after = same_text.evaluate(own, str(corpora / "new"))

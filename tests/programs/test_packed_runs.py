@@ -9,7 +9,7 @@ from bertjax.inference.blanks import fill
 from bertjax.programs import compile_check, evaluate, pretrain
 from bertjax.runs.source import open_model
 from tests.helpers.closeness import assert_close
-from tests.helpers.tiny_run import metrics_of, tiny_config
+from tests.helpers.tiny_run import metrics_of, rows_of, tiny_config
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +29,7 @@ def run(tiny_corpus, tmp_path_factory):
 
 
 def test_it_learns_and_is_evaluated(run, capsys):
-    rows = [row for row in metrics_of(run) if row["split"] == "train"]
+    rows = rows_of(run, "train")
     assert rows[-1]["mlm_loss"] < 0.8 * rows[0]["mlm_loss"]
     assert not any(name.startswith("nsp") for row in rows for name in row)
     last = metrics_of(run)[-1]

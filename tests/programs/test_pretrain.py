@@ -12,7 +12,7 @@ import pytest
 
 from bertjax.base.errors import InputError
 from bertjax.models.encoders.presets import BertSpec
-from bertjax.programs import evaluate, prepare, pretrain
+from bertjax.programs import evaluate, pretrain
 from bertjax.runs.run_folder import read_config
 from bertjax.runs.source import load_run
 from bertjax.training.loop import Trainer
@@ -20,11 +20,7 @@ from bertjax.training.metrics_log import MetricsLog
 from tests.helpers.closeness import assert_close
 from tests.helpers.patience import PATIENCE
 from tests.helpers.slow_cases import others_slow
-from tests.helpers.tiny_run import ONE_LENGTH, metrics_of, start_pretraining, tiny_config
-
-
-def rows_of(run, split):
-    return [row for row in metrics_of(run) if row["split"] == split]
+from tests.helpers.tiny_run import ONE_LENGTH, metrics_of, rows_of, start_pretraining, tiny_config
 
 
 def steps_of(run, split):
@@ -199,17 +195,6 @@ def test_a_damaged_checkpoint_is_passed_over(tiny_corpus, uninterrupted, tmp_pat
     assert_same_run(run, uninterrupted)
 
 
-@pytest.mark.slow
-def test_masked_lm_alone(tiny_corpus, tmp_path):
-    run = tmp_path / "run"
-    config = tiny_config(tiny_corpus, objective="masked_lm", **ONE_LENGTH)
-    assert pretrain.run(config, str(run)) == 0
-    rows = metrics_of(run)
-    assert all("nsp_loss" not in row and row["loss"] > 0 for row in rows)
-    for row in rows[-1], rows[0]:
-        assert row["loss"] == pytest.approx(row["mlm_loss"], rel=0.02)
-
-
 def test_left_to_right(left_to_right_run):
     """Each word determines the next one, so half of the tokens can be predicted."""
     rows = metrics_of(left_to_right_run)
@@ -230,16 +215,6 @@ def test_accumulation_is_the_whole_batch(tiny_corpus, tmp_path):
     assert_same_run(tmp_path / "1", tmp_path / "2", rel=2e-3)
 
 
-@pytest.mark.slow
-def test_checkpoints_that_are_kept(tiny_corpus, tmp_path):
-    config = tiny_config(
-        tiny_corpus, keep_checkpoints=1, keep_checkpoint_every=6, intervals={"checkpoint": 2}
-    )
-    assert pretrain.run(config, str(tmp_path / "run")) == 0
-    kept = sorted(int(path.name) for path in (tmp_path / "run" / "checkpoints").iterdir())
-    assert kept == [6, 12]
-
-
 def test_where_it_runs_may_change(tiny_corpus, uninterrupted, tmp_path, capsys):
     """The run is the same with a moved corpus, and another layout, attention and retention."""
     run, moved = tmp_path / "run", tmp_path / "moved"
@@ -250,22 +225,6 @@ def test_where_it_runs_may_change(tiny_corpus, uninterrupted, tmp_path, capsys):
     assert pretrain.run(config, str(run)) == 0
     said = capsys.readouterr().out
     assert "\ncomputed in float32\nattention by einsum at length 32" in said  # of a CPU
-
-
-@pytest.mark.slow
-def test_several_corpora(tiny_corpus, tmp_path):
-    text = (tiny_corpus.parent / "text.txt").read_text()
-    (tmp_path / "more.txt").write_text(text.replace("quack", "moo"))
-    prepare.run(
-        [f"text:{tmp_path / 'more.txt'}"],
-        tmp_path / "more",
-        vocabulary=tiny_corpus / "vocab.txt",
-        held_out=0.1,
-        workers=1,
-    )
-    config = tiny_config(f"{tiny_corpus}@0.75,{tmp_path / 'more'}@0.25")
-    assert pretrain.run(config, str(tmp_path / "run")) == 0
-    assert len(metrics_of(tmp_path / "run")) == 10
 
 
 @pytest.mark.slow

@@ -76,10 +76,7 @@ def test_bad_input(tiny_run, data, tmp_path):
             )
             for name in ("nowhere/scores.json", "scores.txt", "folder.json")
         ),
-        (
-            {"part": "causal"},
-            "--part=causal: the parts of .* are: none: leave it out",
-        ),
+        ({"part": "causal"}, "--part=causal: the parts of .* are: none: leave it out"),
         (
             {"part": "causal", "model": "hf:none"},
             "--part=causal: hf:none is no run of pre-training: leave it out",

@@ -111,7 +111,7 @@ def test_the_plan_says_what_runs_and_how_long(arguments, a_known_pace, capsys):
     assert not Path(arguments[4]).exists()
     begin = printed.index(next(line for line in printed if line.startswith("plain: ")))
     assert [line.split(":")[0] for line in printed[begin + 1 : begin + 6]] == [
-        *("  plain", "  evaluate-plain", "  CoLA-plain-0", "  CoLA-plain-1", "  both-plain"),
+        *("  plain", "  evaluate-plain", "  CoLA-plain-0", "  CoLA-plain-1", "  both-plain")
     ]
     # Of 12 updates, 9 have 16 rows of 32 tokens, and 3 have 8 of 64.
     plain, evaluated, tuned, _, both = _stages(arguments)[:5]

@@ -10,7 +10,7 @@ from bertjax.base.errors import InputError
 from bertjax.programs import convert, prepare, pretrain
 from bertjax.runs.source import open_model
 from tests.helpers.closeness import LOGITS, rounding
-from tests.helpers.tiny_run import SOUNDS, metrics_of, tiny_config, write_text
+from tests.helpers.tiny_run import SOUNDS, rows_of, tiny_config, write_text
 
 LANGUAGES = ("la", "lb", "la-lb")
 
@@ -41,7 +41,7 @@ def config_of(corpus, languages="la,lb", model=None, **changes):
 @pytest.mark.slow
 def test_a_run_over_texts_and_translations(corpus, tmp_path):
     assert pretrain.run(config_of(corpus, language_alpha=0.5), str(tmp_path / "run")) == 0
-    held_out = [line for line in metrics_of(tmp_path / "run") if line["split"] == "heldout"]
+    held_out = rows_of(tmp_path / "run", "heldout")
     assert {f"mlm_loss_{name}" for name in LANGUAGES} <= held_out[-1].keys()
     assert held_out[-1]["mlm_loss_la-lb"] < held_out[0]["mlm_loss_la-lb"] - 0.1
     trained = open_model(str(tmp_path / "run"))
@@ -78,7 +78,7 @@ def test_a_word_is_found_in_its_translation(tmp_path):
         intervals={"log": 100, "evaluate": 400, "checkpoint": 400, "eval_batches": 4},
     )
     assert pretrain.run(config, str(tmp_path / "run")) == 0
-    last = [line for line in metrics_of(tmp_path / "run") if line["split"] == "heldout"][-1]
+    last = rows_of(tmp_path / "run", "heldout")[-1]
     assert last["mlm_loss_la"] > 2.4 and last["mlm_loss_la-lb"] < 0.6
 
 

@@ -58,7 +58,7 @@ def _untrained(run, config, *steps):
     """A run's config and the steps of its checkpoints: the config of a branch needs no more."""
     for step in steps:
         (run / "checkpoints" / str(step)).mkdir(parents=True)
-    plain = Recipe.from_config(config).plain
+    plain = Recipe.from_config(config).config_dict
     (run / "config.json").write_text(json.dumps(plain))
     return run
 

@@ -16,7 +16,7 @@ from bertjax.runs.initialize import with_sizes_of
 from bertjax.runs.source import open_model
 from tests.helpers.closeness import assert_close
 from tests.helpers.small_models import CLASSES, KINDS, SPEC, small_model
-from tests.helpers.tiny_run import metrics_of, tiny_config, write_text
+from tests.helpers.tiny_run import corpus_once, metrics_of, tiny_config, write_text
 
 
 @pytest.fixture(scope="module")
@@ -131,10 +131,8 @@ def write_other_text(path):
 
 
 def test_another_vocabulary(tiny_run, tmp_path):
-    write_text(tmp_path / "text.txt", documents=40, seed=9)
-    source = f"text:{tmp_path / 'text.txt'}"
-    prepare.run([source], tmp_path / "corpus", learn_vocabulary=120, held_out=0.2, workers=1)
-    config = tiny_config(tmp_path / "corpus", init_from=str(tiny_run))
+    corpus = corpus_once("other_vocabulary", learn_vocabulary=120)
+    config = tiny_config(corpus, init_from=str(tiny_run))
     with pytest.raises(InputError, match="have different vocabularies: prepare the corpus with"):
         pretrain.run(config, str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
@@ -160,11 +158,7 @@ def test_weights_in_another_vocabulary(
     prepare.run([source], tmp_path / "corpus", **asked, held_out=0.2, workers=1)
     source = str(tiny_run) if exchange else f"hf:{exported}"
     config = tiny_config(
-        tmp_path / "corpus",
-        init_from=source,
-        exchange_vocabulary=exchange,
-        model=storage,
-        **_SHORT,
+        tmp_path / "corpus", init_from=source, exchange_vocabulary=exchange, model=storage, **_SHORT
     )
     assert pretrain.run(config, str(tmp_path / "run")) == 0
     old, new = open_model(source), open_model(str(tmp_path / "run"))

@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from bertjax.base.errors import InputError
 from bertjax.models.encoders import head_types
 from bertjax.programs import evaluate, pretrain
 from bertjax.runs.recipe import Recipe
@@ -64,20 +63,3 @@ def test_the_settings_of_a_phase(tiny_corpus):
     first, second = recipe.phases
     assert first.objective == recipe.objective and first.objective.z_loss == 0
     assert second.objective.z_loss == 1e-4 and second.objective.name == "masked_lm"
-
-
-@pytest.mark.parametrize(
-    "objective, message",
-    [
-        ("no", r"config\.phase_2\.objective='no': must be one of "),
-        (
-            "masked_lm_next_sentence",
-            r"config\.phase_2\.objective='masked_lm_next_sentence' trains other parameters than "
-            r"config\.objective='masked_lm': choose one with the same heads",
-        ),
-        ({"name": "masked_lm", "z_loss": -1.0}, r"config\.phase_2\.objective\.z_loss=-1\.0: must"),
-    ],
-)
-def test_an_objective_of_a_phase_that_does_not_fit(tiny_corpus, objective, message):
-    with pytest.raises(InputError, match=message):
-        Recipe.from_config(config_of(tiny_corpus, phase_2={"objective": objective}))

@@ -29,6 +29,7 @@ from bertjax.training.objective import Rngs
 from bertjax.training.optimizers.spec import OptimizerSpec
 from bertjax.training.sharding.mesh import MeshSpec
 from configs import pretrain_fast_mini, pretrain_tiny
+from tests.helpers.refused import assert_refused
 from tests.helpers.tiny_run import REPOSITORY, SOUNDS, tiny_config
 
 
@@ -58,153 +59,151 @@ def test_a_config_may_be_any_mapping_and_lives_in_json():
 
 
 @pytest.mark.parametrize(
-    "corpus, names",
-    [("", ()), ("a", ("a",)), ("a@0.7,b@0.3", ("a@0.7", "b@0.3")), ("a,", ("a",))],
+    "corpus, names", [("", ()), ("a", ("a",)), ("a@0.7,b@0.3", ("a@0.7", "b@0.3")), ("a,", ("a",))]
 )
 def test_several_corpora(corpus, names):
     assert Recipe.from_config(tiny_config(corpus)).corpus == names
 
 
-BAD = {
-    "colour": ({"colour": "red"}, r"config\.colour: unknown key: there are .*total_steps"),
-    "a key of a section": (
-        {"optimizer": {"rate": 1}},
-        r"config\.optimizer\.rate: unknown key: there are .*learning_rate",
+_MASKED = {"objective": "masked_lm"}
+_PACKED = {"packed": True, "objective": "masked_lm"}
+BAD = [
+    ({"colour": "red"}, "config.colour: unknown key: there are *total_steps"),
+    ({"optimiser": {}}, "config.optimiser: unknown key: there are model, *phase_1, "),
+    ({"optimiser": {}}, "*: did you mean optimizer?"),
+    ({"optimizer.learnig_rate": 1e-4}, "*: did you mean learning_rate?"),
+    ({"optimizer.rate": 1}, "config.optimizer.rate: unknown key: there are *learning_rate"),
+    ({"phase_2.batchsize": 8}, "config.phase_2.batchsize: *: did you mean batch_size"),
+    ({"model.depth": 3}, "config.model.depth: unknown key"),
+    ({"phase_2.steps": 3}, "config.phase_2.steps: unknown key"),
+    ({"phase_3.share": 0.0}, "config.phase_3={*}: * field `length`"),
+    ({"phase_1.share": 0.5}, "*shares of the phases must sum to 1"),
+    ({"phase_1.share": -0.5}, ": must be"),
+    ({"phase_1.batch_size": 0}, ": must be at"),
+    ({"phase_1.batch_size": 10**9}, ": must be at most 1,000,000"),
+    ({"phase_1.accumulate": 0}, ": must be at least 1"),
+    (
+        {"phase_1.accumulate": 3},
+        "config.phase_1.batch_size=16 does not divide into config.phase_1.accumulate=3 parts",
     ),
-    "a key of the model": ({"model": {"depth": 3}}, r"config\.model\.depth: unknown key"),
-    "a key of a phase": ({"phase_2": {"steps": 3}}, r"config\.phase_2\.steps: unknown key"),
-    "a third phase": (
-        {"phase_3": {"share": 0.0}},
-        r"config\.phase_3={.*}: .* field `length`",
+    (
+        {"phase_2.length": 65},
+        " is over the position table, config.model.max_position_embeddings=64",
     ),
-    "shares": ({"phase_1": {"share": 0.5}}, "shares of the phases must sum to 1"),
-    "a negative share": (
-        {"phase_1": {"share": -0.5}},
-        r"config\.phase_1\.share=-0\.5: must be",
-    ),
-    "objective": ({"objective": "nsp"}, r"config\.objective='nsp': must be one of masked_lm_next"),
-    "packed pairs": (
+    (
         {"packed": True, "short_probability": 0.0},
-        r"^config\.packed=True: objective='masked_lm_next_sentence' cannot have packed documents: "
-        r"set packed=False, or objective to one of masked_lm, left_to_right",
+        ": objective='masked_lm_next_sentence' cannot have packed documents: "
+        "set packed=False, or objective to one of masked_lm, left_to_right",
     ),
-    "packed and short": (
-        {"packed": True, "objective": "masked_lm"},
-        r"^config.short_probability=0\.1: must be 0, because the rows of this layout .* are full",
+    (
+        {"short_probability": 0.1} | _PACKED,
+        ": must be 0, because the rows of this layout * are full",
     ),
-    "packed by a word": (
-        {"packed": "no", "objective": "masked_lm"},
-        r"config\.packed='no': expected `bool`",
+    ({"packed": "no"} | _MASKED, ": expected `bool`"),
+    ({"layout": "magic"}, "*magic"),
+    ({"layout": ["data"]}, ": expected `str`"),
+    ({"mesh.data": -2}, ": must be at least -1"),
+    ({"mesh.model": 0}, ": must be at least 1"),
+    ({"intervals.log": 0}, ": must be at least 1"),
+    ({"intervals.log": "1"}, ": expected `int`"),
+    ({"corpus": 3}, ": expected `str`, got `int`"),
+    ({"init_from": 3}, ": expected `str | object`, got `int`"),
+    ({"language_alpha": 0.0}, ": must be in (0, 1]"),
+    ({"budget": "3 days"}, ": must be a number below 1e+38 and one"),
+    ({"total_steps": 1e3}, ": expected `int`"),
+    ({"total_steps": 9_999_999_999_999}, ": must be at most 2,147,483,647"),
+    ({"keep_checkpoints": True}, ": expected `int`"),
+    ({"keep_checkpoints": 0}, ": must be at least 1"),
+    ({"ema": 1.0}, ": must be in [0, 1)"),
+    ({"ema": -0.1}, ": must be in [0, 1)"),
+    ({"seed": "0"}, ": expected `int`"),
+    ({"seed": 2**31}, ": must be at most"),
+    ({"seed": 10**5000}, "config.seed=a number of * bits: must be"),
+    ({"seed": {1}}, "--config: {1} is no value of a config: it has numbers, texts"),
+    ({"decay_from": "run"}, ": set config.optimizer.schedule='wsd', and"),
+    # The optimizer.
+    ({"optimizer.name": "sgd"}, ""),
+    ({"optimizer.warmup_steps": 12}, ": must be less than the 12 steps"),
+    ({"optimizer.learning_rate": 0}, ": must be above 0"),
+    ({"optimizer.learning_rate": math.inf}, ": must be"),
+    ({"optimizer.epsilon": math.nan}, ": must be"),
+    ({"optimizer.bias_correction": "no"}, ": expected `bool`"),
+    ({"optimizer.schedule": "cosine"}, ": must be one of linear, wsd"),
+    (
+        {"optimizer.decay_steps": 10, "optimizer.schedule": "wsd"},
+        ": must be at most 9, the steps of the run after",
     ),
-    "layout": ({"layout": "magic"}, "magic"),
-    "length": (
-        {"phase_2": {"length": 65}},
-        r"config\.phase_2\.length=65 is over the position table, "
-        r"config\.model\.max_position_embeddings=64",
+    (
+        {"optimizer.name": "stable_adamw", "model.scan_layers": True},
+        " adapts the rate of each tensor, *one tensor",
     ),
-    "accumulate": (
-        {"phase_1": {"accumulate": 3}},
-        r"config\.phase_1\.batch_size=16 does not divide into config\.phase_1\.accumulate=3 parts",
+    # The model.
+    ({"model": 3}, ": expected `object`"),
+    ({"model.size": "giant"}, "*giant"),
+    ({"model.num_attention_heads": 5}, "config.model.hidden_size=32 "),
+    ({"model.hidden_size": 128.0}, ": expected `int`"),
+    ({"model.num_hidden_layers": 1001}, ": must be at most 1,000"),
+    ({"model.max_position_embeddings": 10**12}, ": must be at most 1,000,000"),
+    ({"model.attention": 3}, ": expected `str`"),
+    (
+        {"phase_2.model": {"hidden_size": 64}},
+        "config.phase_2.model.hidden_size: must be the same in all phases; *: remat",
     ),
-    "batch size": (
-        {"phase_1": {"batch_size": 0}},
-        r"config\.phase_1\.batch_size=0: must be at",
+    # The masking.
+    ({"masking.mask": 0.9, "masking.random": 0.2}, ""),
+    ({"masking.rate": 1.5}, ": must be in"),
+    ({"masking.copies": -1}, ": must be at least 0"),
+    ({"phase_1.masking": 0.3}, ": expected `object`"),
+    ({"phase_2.masking.rate": 1.5}, ": must be in (0, 1)"),
+    (
+        {"masking.rate": 1e-9},
+        "config: masking rate=1e-09 predicts no token in length=32: must be at least 0.016",
     ),
-    "warm-up": (
-        {"optimizer": {"warmup_steps": 12}},
-        r"config\.optimizer\.warmup_steps=12: must be less than the 12 steps",
+    (
+        {"phase_2.masking.rate": 0.0075},
+        "config: masking rate=0.0075 predicts no token in length=64: must be at least 0.0078",
     ),
-    "optimizer": ({"optimizer": {"name": "sgd"}}, r"config\.optimizer\.name='sgd'"),
-    "learning rate": ({"optimizer": {"learning_rate": 0}}, "learning_rate=0: must be above 0"),
-    "masking": ({"masking": {"mask": 0.9, "random": 0.2}}, r"config\.masking\.mask=0\.9"),
-    "masking rate": (
-        {"masking": {"rate": 1.5}},
-        r"config\.masking\.rate=1\.5: must be in",
+    # The objective.
+    ({"objective": "nsp"}, ": must be one of masked_lm_next"),
+    ({"objective": 3}, ": expected `object`"),
+    (
+        {"objective": {"text": "packed"}},
+        "config.objective=None: must be one of masked_lm_next_sentence",
     ),
-    "size": ({"model": {"size": "giant"}}, "giant"),
-    "heads": ({"model": {"num_attention_heads": 5}}, r"config\.model\.hidden_size=32 "),
-    "a size that is not whole": (
-        {"model": {"hidden_size": 128.0}},
-        r"config\.model\.hidden_size=128\.0: expected `int`",
+    (
+        {"objective": {"name": "masked_lm", "depth": 3}},
+        "config.objective.depth: unknown key: there are text",
     ),
-    "a number that is a text": ({"seed": "0"}, r"config\.seed='0': expected `int`"),
-    "steps that are not whole": (
-        {"total_steps": 1e3},
-        r"config\.total_steps=1000\.0: expected `int`",
+    ({"objective": {"name": "masked_lm", "text": 3}}, "config.objective.text=3: expected `str`"),
+    (
+        {"objective": {"name": "masked_lm", "text": "pairs"}},
+        "*text='pairs': must be one of spans, packed",
     ),
-    "a size that is none": ({"keep_checkpoints": True}, "keep_checkpoints=True: expected `int`"),
-    "a layout of another type": (
-        {"layout": ["data"]},
-        r"config\.layout=\['data'\]: expected `str`",
+    (
+        {
+            "objective": {"name": "masked_lm", "text": "spans"},
+            "packed": True,
+            "short_probability": 0.0,
+        },
+        "*packed=True and config.objective.text='spans': leave",
     ),
-    "no section": ({"model": 3}, r"config\.model=3: expected `object`"),
-    "a text for a switch": (
-        {"optimizer": {"bias_correction": "no"}},
-        r"config\.optimizer\.bias_correction='no': expected `bool`",
+    ({"objective": {"name": "electra", "generator_width": 0}}, "*_width=0: must be in"),
+    ({"objective": {"name": "electra", "shared": 1}}, "config.objective.shared: unkn"),
+    ({"phase_2.objective": "no"} | _MASKED, ": must be one of "),
+    (
+        {"phase_2.objective": "masked_lm_next_sentence"} | _MASKED,
+        " trains other parameters than config.objective='masked_lm': choose one with the same head",
     ),
-    "a rate without end": (
-        {"optimizer": {"learning_rate": math.inf}},
-        "learning_rate=inf: must be",
+    (
+        {"phase_2.objective": {"name": "masked_lm", "z_loss": -1.0}} | _MASKED,
+        "config.phase_2.objective.z_loss=-1.0: must",
     ),
-    "no number": ({"optimizer": {"epsilon": math.nan}}, r"config\.optimizer\.epsilon=nan: must be"),
-    "steps without end": (
-        {"total_steps": 9_999_999_999_999},
-        "total_steps=9999999999999: must be at most 2,147,483,647",
-    ),
-    "positions without end": (
-        {"model": {"max_position_embeddings": 10**12}},
-        r"config\.model\.max_position_embeddings=10{12}: must be at most 1,000,000",
-    ),
-    "a batch without end": (
-        {"phase_1": {"batch_size": 10**9}},
-        r"config\.phase_1\.batch_size=10{9}: must be at most 1,000,000",
-    ),
-    "no decay of a moving average": ({"ema": 1.0}, r"config\.ema=1\.0: must be in \[0, 1\)"),
-    "schedule": (
-        {"optimizer": {"schedule": "cosine"}},
-        r"config\.optimizer\.schedule='cosine': must be one of linear, wsd",
-    ),
-    "a decay in the warm-up": (
-        {"optimizer": {"schedule": "wsd", "decay_steps": 10}},
-        r"config\.optimizer\.decay_steps=10: must be at most 9, the steps of the run after",
-    ),
-    "a rule for each layer that is for all": (
-        {"optimizer": {"name": "stable_adamw"}, "model": {"scan_layers": True}},
-        r"config\.optimizer\.name='stable_adamw' adapts the rate of each tensor, .*one tensor",
-    ),
-    "a run to decay from without a decay": (
-        {"decay_from": "run"},
-        r"config\.decay_from='run': set config\.optimizer\.schedule='wsd', and",
-    ),
-    "masking of a phase": (
-        {"phase_2": {"masking": {"rate": 1.5}}},
-        r"config\.phase_2\.masking\.rate=1\.5: must be in \(0, 1\)",
-    ),
-    "masking that hides nothing": (
-        {"masking": {"rate": 1e-9}},
-        r"^config: masking rate=1e-09 predicts no token in length=32: must be at least 0\.016$",
-    ),
-    "masking of a phase that hides nothing": (
-        {"phase_2": {"masking": {"rate": 0.0075}}},
-        r"^config: masking rate=0\.0075 predicts no token in length=64: must be at least 0\.0078$",
-    ),
-    "masking of a phase that is none": (
-        {"phase_1": {"masking": 0.3}},
-        r"config\.phase_1\.masking=0\.3: expected `object`",
-    ),
-    "a model of a phase": (
-        {"phase_2": {"model": {"hidden_size": 64}}},
-        r"config\.phase_2\.model\.hidden_size: must be the same in all phases; .*: remat",
-    ),
-    "a seed of 5,000 digits": ({"seed": 10**5000}, r"config\.seed=a number of .* bits: must be"),
-    "a seed over int32": ({"seed": 2**31}, r"config\.seed=2147483648: must be at most"),
-}
+]
 
 
-@pytest.mark.parametrize("changes, message", BAD.values(), ids=BAD.keys())
+@pytest.mark.parametrize("changes, message", BAD)
 def test_mistakes_are_named(changes, message):
-    with pytest.raises(InputError, match=message):
-        Recipe.from_config(tiny_config("corpus", **changes))
+    assert_refused(Recipe.from_config, tiny_config("corpus"), changes, message)
 
 
 def test_packed_documents():
@@ -226,30 +225,6 @@ def test_an_objective_has_a_section_or_a_name_alone():
     packed = _objective({"name": "masked_lm", "text": "packed"})
     assert packed == _objective("masked_lm", packed=True) == MaskedLM(text="packed")
     assert "segment_ids" in packed.fields and "segment_ids" not in MaskedLM().fields
-
-
-@pytest.mark.parametrize(
-    "section, message",
-    [
-        (
-            {"name": "masked_lm", "depth": 3},
-            r"config\.objective\.depth: unknown key: there are text",
-        ),
-        ({"name": "masked_lm", "text": 3}, r"config\.objective\.text=3: expected `str`"),
-        ({"name": "masked_lm", "text": "pairs"}, r"text='pairs': must be one of spans, packed"),
-        ({"text": "packed"}, r"config\.objective=None: must be one of masked_lm_next_sentence"),
-        (3, r"config\.objective=3: expected `object`"),
-    ],
-)
-def test_a_section_of_an_objective_that_does_not_fit(section, message):
-    with pytest.raises(InputError, match=message):
-        _objective(section)
-
-
-def test_packed_says_the_same_as_the_section():
-    section = {"name": "masked_lm", "text": "spans"}
-    with pytest.raises(InputError, match="packed=True and config.objective.text='spans': leave"):
-        _objective(section, packed=True)
 
 
 class Compared(MaskedLM):
@@ -394,10 +369,7 @@ def test_a_phase_computes_the_model_as_it_says(tiny_corpus, changeable):
     assert first.model is None and second.model is third.model is not None
     spec = recipe.spec(Tokenizer.open(tiny_corpus).vocabulary_size)
     at = [recipe.spec_in(recipe.phase_at(step), spec) for step in (1, 6, 7, 12)]
-    assert [each.layer_norm_eps for each in at] == [
-        *(1e-12, 1e-12),
-        *(0.5, 0.5),
-    ]
+    assert [each.layer_norm_eps for each in at] == [*(1e-12, 1e-12), *(0.5, 0.5)]
     params = make_experiment(recipe, spec).initial_state(0).params
     batch, still = second.held_out.batch(0, slice(0, 8)), Rngs(jax.random.key(0), True)
 
@@ -413,27 +385,23 @@ def test_a_phase_computes_the_model_as_it_says(tiny_corpus, changeable):
 
 
 @pytest.mark.parametrize(
-    "phases, message",
+    "changes, message",
     [
         (
-            {"phase_2": {"length": 32, "model": {"layer_norm_eps": 0.5}}},
-            r"config\.phase_2\.model\.layer_norm_eps=0\.5: it was 1e-12 in the phase before, which "
-            r"has the same length 32: change config\.phase_2\.length too, or leave layer_norm_eps",
+            {"phase_2.model.layer_norm_eps": 0.5, "phase_2.length": 32},
+            ": it was 1e-12 in the phase before, which has the same length 32: change "
+            "config.phase_2.length too, or leave layer_norm_eps",
         ),
         (
-            {"phase_1": {"model": {"layer_norm_eps": 0.5}}, "phase_2": {"length": 32}},
-            r"config\.phase_2\.model\.layer_norm_eps=1e-12: it was 0\.5 in the phase before",
+            {"phase_1.model.layer_norm_eps": 0.5, "phase_2.length": 32},
+            "config.phase_2.model.layer_norm_eps=1e-12: it was 0.5 in the phase before",
         ),
-        ({"phase_2": {"model": {"layer_norm_eps": "x"}}}, r"layer_norm_eps='x': expected `float`"),
-        (
-            {"phase_2": {"model": {"layer_norm_eps": 2.0}}},
-            r"config\.phase_2\.model\.layer_norm_eps=2\.0: must be in \[0, 1\)",
-        ),
+        ({"phase_2.model.layer_norm_eps": "x"}, ": expected `float`"),
+        ({"phase_2.model.layer_norm_eps": 2.0}, ": must be in [0, 1)"),
     ],
 )
-def test_a_field_of_a_phase_that_does_not_fit(changeable, phases, message):
-    with pytest.raises(InputError, match=message):
-        Recipe.from_config(tiny_config("corpus", **phases))
+def test_a_field_of_a_phase_that_does_not_fit(changeable, changes, message):
+    assert_refused(Recipe.from_config, tiny_config("corpus"), changes, message)
 
 
 def test_phases_of_a_byte_level_bpe(tiny_corpus, tmp_path):
@@ -569,11 +537,7 @@ def test_every_field_of_a_section_has_a_flag(name):
     words = ["pretrain", f"--config={REPOSITORY / 'configs' / name}.py", *flags]
     values = FlagValues()
     config = config_flags.DEFINE_config_file(  # as commandline.DEFINE_config
-        "config",
-        lock_config=False,
-        accept_new_attributes=True,
-        sys_argv=words,
-        flag_values=values,
+        "config", lock_config=False, accept_new_attributes=True, sys_argv=words, flag_values=values
     )
     values(words)
     recipe = Recipe.from_config(config.value)

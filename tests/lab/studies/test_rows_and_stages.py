@@ -140,10 +140,10 @@ def test_the_tables_show_the_papers_figures(repository):
     study = read_study(f"{repository}/configs/studies/table_5.py", SCALES["16"])
     published = {column.name: column.published for column in study.columns}
     assert published["SQuAD F1"] == {
-        **{"BERT": 88.5, "No NSP": 87.9, "LTR & No NSP": 77.8, "+ BiLSTM": 84.9},
+        **{"BERT": 88.5, "No NSP": 87.9, "LTR & No NSP": 77.8, "+ BiLSTM": 84.9}
     }
     assert [column.name for column in columns(("CoLA", "SQuAD 2.0"))] == [
-        *("CoLA Matthews", "SQuAD 2.0 F1"),
+        *("CoLA Matthews", "SQuAD 2.0 F1")
     ]
 
 

@@ -24,11 +24,7 @@ def _predictor(family, devices: int, batch_tokens: int):
     placement = data_parallel(jax.devices()[:devices])
     model = encoder_with_head(family, SPEC)
     predictor = Predictor(
-        model,
-        TASK_LOSSES[family.objective],
-        placement,
-        pad_id=PAD,
-        batch_tokens=batch_tokens,
+        model, TASK_LOSSES[family.objective], placement, pad_id=PAD, batch_tokens=batch_tokens
     )
     params = nn.unbox(jax.jit(model.init)(jax.random.key(3)))
     return model, params, predictor, jax.device_put(params, placement.replicated)

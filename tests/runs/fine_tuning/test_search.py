@@ -9,8 +9,8 @@ import pytest
 
 from bertjax.base.errors import InputError
 from bertjax.runs.fine_tuning.search import NothingScored, _spreads
-from bertjax.runs.run_folder import checkpoints_folder
-from bertjax.training.metrics_log import METRICS_FILE
+from bertjax.runs.run_folder import checkpoints_folder, read_results, read_trial
+from bertjax.training.metrics_log import METRICS_FILE, read_metrics
 from tests.helpers import task_files
 from tests.helpers.slow_cases import others_slow
 from tests.runs.fine_tuning.toy_trials import LEARNS, TOO_HIGH, TOO_LOW, toy_recipe, toy_search
@@ -39,16 +39,6 @@ def run(tmp_path):
     return tmp_path / "run"
 
 
-def _results(folder: Path):
-    return json.loads((folder / "results.json").read_text(encoding="utf-8"))
-
-
-def _lines(folder: Path):
-    """The lines of metrics.jsonl."""
-    lines = (folder / METRICS_FILE).read_text(encoding="utf-8").splitlines()
-    return list(map(json.loads, lines))
-
-
 def _without_clock(results):
     trials = [trial | {"seconds": None} for trial in results["trials"]]
     return results | {"trials": trials}
@@ -72,7 +62,7 @@ def test_all_are_tried_and_the_best_is_kept(search, run):
     one, trials, kept = search(**grid)
     results = one.complete()
     assert trials.trained == _names(rates=(LEARNS, TOO_LOW), epochs=(1, 3))
-    assert results == _results(run)
+    assert results == read_results(run)
     assert (results["task"], results["metric"]) == ("CoLA", "matthews")
     values = [trial["value"] for trial in results["trials"]]
     assert len(values) == 4 and len(set(values)) > 1
@@ -88,7 +78,7 @@ def test_every_trial_has_what_it_gave_in_its_own_folder(search, run):
     one, trials, _ = search(learning_rate=(LEARNS, TOO_HIGH), restarts=2)
     results = one.complete()
     for name, given in zip(trials.trained, results["trials"], strict=True):
-        own = _results(run / "trials" / name)
+        own = read_trial(run / "trials" / name)
         assert own.pop("data").keys() == {"weights", "train", "dev", "test"}
         assert own == given
         assert (given["seconds"] is None) == (given["value"] is None)
@@ -122,7 +112,7 @@ def test_the_stored_model_predicts_what_it_did_in_training(search, run):
 def test_the_metrics_of_all_trials_are_in_one_file(search, run):
     one, trials, _ = search(learning_rate=(LEARNS, TOO_HIGH), epochs=(3,))
     learned, diverged = one.complete()["trials"]
-    rows = _lines(run)
+    rows = read_metrics(run)
     first = [row for row in rows if row["trial"] == trials.trained[0]]
     second = [row for row in rows if row["trial"] == trials.trained[1]]
     assert first + second == rows
@@ -158,7 +148,7 @@ def test_trials_that_are_done_are_not_run_again(search, run, tmp_path, capsys):
     output = capsys.readouterr().out
     assert "trial 1 of 3" not in output and "trial 3 of 3" in output
     assert first.stat().st_mtime_ns == written
-    assert results == _results(run)
+    assert results == read_results(run)
     assert _without_clock(results) == _without_clock(once)
     _assert_same_model(run, tmp_path / "once")
     assert (tmp_path / "once" / METRICS_FILE).read_text() == (run / METRICS_FILE).read_text()
@@ -193,7 +183,7 @@ def test_a_signal_stops_a_trial_and_it_goes_on_exactly(search, run, tmp_path, ca
     results = one.complete()
     assert trials.trained == names[under_way:]
     assert f"going on from step {steps - 8 * under_way}\n" in capsys.readouterr().out
-    assert results == _results(run)
+    assert results == read_results(run)
     assert _without_clock(results) == _without_clock(whole)
     assert results["trials"][under_way]["seconds"] is None  # the earlier time is unknown
     _assert_same_model(run, tmp_path / "whole")
@@ -226,7 +216,7 @@ def test_damaged_results(search, run, damage):
         with pytest.raises(InputError, match=hint):
             search()[0].complete()
         path.write_bytes(content)
-    results = _results(run)
+    results = read_results(run)
     (run / "results.json").write_text(json.dumps(results | {"summary": [{}]}))
     assert search()[0].complete() == results
 
@@ -246,16 +236,16 @@ def test_a_smaller_grid_with_the_same_best_is_reported_without_the_others(search
     larger = search(learning_rate=(LEARNS, TOO_LOW))[0].complete()
     one, trials, _ = search(learning_rate=(LEARNS,))
     results = one.complete()
-    assert not trials.trained and results == _results(run)
+    assert not trials.trained and results == read_results(run)
     assert results["trials"] == larger["trials"][:1]
     assert results["summary"] == larger["summary"][:1]
-    assert {line["trial"] for line in _lines(run)} == set(_names())
+    assert {line["trial"] for line in read_metrics(run)} == set(_names())
 
 
 def test_the_best_of_a_smaller_grid_gives_its_model_again(search, run, capsys):
     search(learning_rate=(TOO_LOW, LEARNS))[0].complete()
-    low, high = _results(run)["trials"]
-    assert low["value"] < high["value"] and _results(run)["chosen"]["learning_rate"] == LEARNS
+    low, high = read_results(run)["trials"]
+    assert low["value"] < high["value"] and read_results(run)["chosen"]["learning_rate"] == LEARNS
     name = _names(rates=(TOO_LOW,))[0]
     own = run / "trials" / name / "results.json"
     written = own.stat().st_mtime_ns
@@ -264,7 +254,7 @@ def test_the_best_of_a_smaller_grid_gives_its_model_again(search, run, capsys):
     one.complete()
     assert trials.trained == [name] == [kept.trial()]
     assert "once more, for its model" in capsys.readouterr().out
-    assert _results(run)["dev"] == low["dev"]
+    assert read_results(run)["dev"] == low["dev"]
     assert own.stat().st_mtime_ns == written, "the figures of the first time stay"
     one, trials, _ = search(learning_rate=(TOO_LOW,))
     one.complete()
@@ -275,7 +265,7 @@ def test_the_best_of_a_smaller_grid_gives_its_model_again(search, run, capsys):
 @pytest.mark.parametrize("steps", [4, 8])
 def test_the_trial_that_is_run_once_more_goes_on_too(search, run, capsys, steps):
     search(learning_rate=(TOO_LOW, LEARNS))[0].complete()
-    low = _results(run)["trials"][0]
+    low = read_results(run)["trials"][0]
     one, trials, _ = search(learning_rate=(TOO_LOW,))
     trials.stop = steps
     assert one.complete() is None
@@ -284,7 +274,7 @@ def test_the_trial_that_is_run_once_more_goes_on_too(search, run, capsys, steps)
     one, _, kept = search(learning_rate=(TOO_LOW,))
     one.complete()
     assert f"going on from step {steps}\n" in capsys.readouterr().out
-    assert _results(run)["dev"] == low["dev"]
+    assert read_results(run)["dev"] == low["dev"]
     assert kept.trial() == _names(rates=(TOO_LOW,))[0]
     assert not list((run / "trials").rglob("checkpoints"))
 

@@ -1,6 +1,7 @@
 """Configs of fine-tuning: the shipped ones load, and errors are named."""
 
 import importlib
+import math
 
 import pytest
 
@@ -8,6 +9,7 @@ from bertjax.base.errors import InputError
 from bertjax.config import finetune_config
 from bertjax.runs.fine_tuning.recipe import TASKS, TaskRecipe
 from bertjax.tasks.glue import SETS
+from tests.helpers.refused import assert_refused
 
 # configs/finetune_KEY.py -> the possible words after its colon; None: no word.
 ARGUMENTS = {
@@ -93,6 +95,12 @@ def test_the_grid_of_the_appendix():
     assert trials[0].name == "batch16-rate5e-05-epochs2-seed5"
 
 
+def test_a_grid_of_single_numbers():
+    grid = dict(batch_size=8, learning_rate=1e-3, epochs=2)
+    (trial,) = TaskRecipe.from_config(_config("swag", None).to_dict() | {"grid": grid}).trials()
+    assert (trial.batch_size, trial.learning_rate, trial.epochs, trial.seed) == (8, 1e-3, 2, 0)
+
+
 def test_warm_up_is_a_share_of_the_steps():
     recipe = TaskRecipe.from_config(_config("swag", None))
     for steps, warmup in ((100, 10), (99, 9), (5, 0)):  # int(steps * 0.1), as run_classifier.py
@@ -114,62 +122,59 @@ def test_a_name_that_a_task_cannot_have(tasks, message):
         _config("together", tasks)
 
 
+_SQUAD = {"kind": "squad"}
+_COLA = {"kind": "glue", "name": "CoLA"}
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"grid.epochs": (2.5,)}, "config.grid.epochs[0]=2.5: expected `int`"),
+        ({"grid.batch_size": (0,)}, "config.grid.batch_size[0]=0: must be at least 1"),
+        ({"grid.batch_size": (8, 10**9)}, "config.grid.batch_size[1]=1000000000: must be at most"),
+        ({"grid.learning_rate": ()}, ": must be one or more positive"),
+        ({"grid.learning_rate": [1e-4, 0]}, "config.grid.learning_rate[1]=0: must be abo"),
+        ({"grid.learning_rate": (1e-3, math.inf)}, "config.grid.learning_rate=inf: must"),
+        ({"grid.restarts": 2.0}, ": expected `int`"),
+        ({"grid.restarts": 10**9}, ": must be at most 1,000"),
+        ({"grid.size": 1}, "config.grid.size: unknown key: there are batch_size, lea"),
+        ({"data": ""}, "config.data is empty: name the folder"),
+        ({"seed": -1}, ": must be at least 0"),
+        ({"seed": 3.5}, ": expected `int`"),
         (
-            dict(grid=dict(epochs=(2.5,))),
-            r"config.grid.epochs\[0\]=2.5: expected `int`",
+            {"seed": 2**31 - 1, "grid.restarts": 2},
+            "the last trial's config.seed=2147483648: must be at most",
         ),
-        (dict(grid=dict(batch_size=(0,))), r"config.grid.batch_size\[0\]=0: must be at least 1"),
-        (dict(grid=dict(learning_rate=())), r"learning_rate=\(\): must be one or more positive"),
+        ({"max_length": 0}, ": must be at least 1"),
+        ({"batch_tokens": -1}, ": must be at least 0"),
+        ({"buckets": 0}, ": must be at least 1"),
+        ({"batch": 5}, "config.batch: unknown key: there are *batch_tokens"),
+        ({"layout": "rows"}, "*layout='rows': must be one of data"),
+        ({"share_power": 1.5}, ": must be from 0 to 1"),
+        ({"optimizer.name": "sgd"}, ""),
+        ({"optimizer.epsilon": math.inf}, ": must be 0, or"),
+        ({"optimizer.learning_rate": 1e-5}, "*rate: give it as config.grid.learning_rate"),
+        ({"tasks": {}}, "config.task and config.tasks: leave one out"),
+        ({"task.kind": ["swag"]}, ": must be one of glue"),
+        ({"task": _SQUAD | {"n_best": None}}, "config.task.n_best=None: expected `int`"),
+        ({"task": _SQUAD | {"n_bets": 3}}, "config.task.n_bets: *mean n_best?"),
+        ({"task": _SQUAD | {"stride": 0}}, "config.task.stride=0: must be at lea"),
+        ({"task.n": 5}, "config.task.n: unknown key: there are data"),
+        ({"task.answer_steps": 5}, "config.task.answer_steps: unknown key"),
         (
-            dict(grid=dict(size=1)),
-            "config.grid.size: unknown key: there are batch_size, lea",
+            {"task": _COLA | {"answer_steps": 5}},
+            "config.task.answer_steps=5: an answer network reads pairs *, and CoLA has none",
         ),
-        (dict(data=""), "config.data is empty: name the folder"),
-        (dict(seed=-1), "config.seed=-1: must be at least 0"),
-        (dict(seed=2**31 - 1, grid=dict(restarts=2)), "config.seed=2147483648: must be at most"),
-        (dict(seed=3.5), "config.seed=3.5: expected `int`"),
-        (dict(grid=dict(restarts=2.0)), "config.grid.restarts=2.0: expected `int`"),
-        (dict(task=dict(kind=["swag"])), r"config.task.kind=\['swag'\]: must be one of glue"),
-        (dict(task=dict(kind="squad", n_best=None)), "config.task.n_best=None: expected `int`"),
-        (dict(batch_tokens=-1), "config.batch_tokens=-1: must be at least 0"),
-        (dict(grid=dict(restarts=10**9)), "config.grid.restarts=10{9}: must be at most 1,000"),
+        ({"features.choices": ["top"]}, "config.features.choices=*must be one or more of"),
+        ({"features.hidden": 0, "features.choices": ["last"]}, ": must be at"),
+        ({"bilstm.hidden": -1}, ": must be at least 0"),
+        ({"bilstm.width": 768}, "config.bilstm.width: unknown key: there are hidden, "),
+        ({"bilstm.depth": 1}, "config.bilstm=*'depth': 1*: with hidden=0 there is no"),
         (
-            dict(grid=dict(batch_size=(8, 10**9))),
-            r"grid.batch_size\[1\]=10{9}: must be at most",
-        ),
-        (
-            dict(grid=dict(learning_rate=(1e-3, float("1e400")))),
-            "config.grid.learning_rate=inf: must",
-        ),
-        (dict(optimizer=dict(epsilon=float("inf"))), "config.optimizer.epsilon=inf: must be 0, or"),
-        (dict(buckets=0), "config.buckets=0: must be at least 1"),
-        (dict(batch=5), "config.batch: unknown key: there are .*batch_tokens"),
-        (dict(layout="rows"), "layout='rows': must be one of data"),
-        (dict(optimizer=dict(name="sgd")), "config.optimizer.name='sgd'"),
-        (dict(task=dict(kind="swag", n=5)), "config.task.n: unknown key: there are data$"),
-        (dict(task=dict(kind="swag", answer_steps=5)), "config.task.answer_steps: unknown key"),
-        (
-            dict(task=dict(kind="glue", name="CoLA", answer_steps=5)),
-            "config.task.answer_steps=5: an answer network reads pairs .*, and CoLA has none",
-        ),
-        (dict(features=dict(choices=["top"])), "config.features.choices=.*must be one or more of"),
-        (dict(features=dict(choices=["last"], hidden=0)), "config.features.hidden=0: must be at"),
-        (dict(bilstm=dict(hidden=-1)), "config.bilstm.hidden=-1: must be at least 0"),
-        (dict(bilstm=dict(width=768)), "config.bilstm.width: unknown key: there are hidden, "),
-        (dict(bilstm=dict(depth=1)), "config.bilstm=.*'depth': 1.*: with hidden=0 there is no"),
-        (
-            dict(features=dict(choices=["last"]), bilstm=dict(hidden=8)),
-            "config.bilstm.hidden=8: a tagger over fixed features has a BiLSTM already",
+            {"bilstm.hidden": 8, "features.choices": ["last"]},
+            ": a tagger over fixed features has a BiLSTM already",
         ),
     ],
 )
 def test_mistakes_are_named(changes, message):
-    config = _config("swag", None).to_dict()
-    for key, value in changes.items():
-        own = isinstance(value, dict) and key in config and key != "task"
-        config[key] = config[key] | value if own else value
-    with pytest.raises(InputError, match=message):
-        TaskRecipe.from_config(config)
+    assert_refused(TaskRecipe.from_config, _config("swag", None).to_dict(), changes, message)

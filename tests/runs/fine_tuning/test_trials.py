@@ -110,11 +110,7 @@ _WEIGHTS = {"class_weights": (0.2, 1.0, 5.0), "focal_gamma": 2.0}
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "settings"),
-    [
-        *((name, {}) for name in FAMILIES),
-        ("classification", _WEIGHTS),
-    ],
+    ("name", "settings"), [*((name, {}) for name in FAMILIES), ("classification", _WEIGHTS)]
 )
 def test_parts_of_like_length_take_the_update_of_the_padded_random_batch(
     make_trials, tmp_path, name, settings
