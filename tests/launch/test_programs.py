@@ -17,7 +17,8 @@ from tests.helpers.xla_flags import xla_flags
 pytestmark = pytest.mark.slow
 
 # Runs one program after another like `python launch/PROGRAM.py ...`, but in one process, because
-# most of the time goes into imports. Prints a line of JSON for each: its exit code and its last line.
+# most of the time goes into imports. Prints a line of JSON for each: its exit code and its last
+# line.
 _RUNNER = """
 import contextlib, io, json, runpy, sys
 from absl import app, flags, logging  # with flags of their own
