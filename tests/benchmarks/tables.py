@@ -383,9 +383,9 @@ def _how(recipe: dict[str, Any]) -> str:
     return "; ".join(words)
 
 
-def equal_minutes(results: Path) -> str:
+def equal_minutes(results: Path, name: str = "equal_minutes") -> str:
     """The models that were trained for equal minutes."""
-    return table_of_minutes(_read(results / "equal_minutes.json"))
+    return table_of_minutes(_read(results / f"{name}.json"))
 
 
 MINUTES_WAYS = {  # of equal_minutes.py -> in the tables
@@ -809,6 +809,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
         ),
     )
 } | {name: partial(study, name) for name in STUDIES}
+TABLES["first_minutes"] = partial(equal_minutes, name="first_minutes")
 TABLES["train_step_gpu"] = partial(train_step, name="train_step_gpu")
 TABLES["finetune_labels"] = partial(finetune, name="finetune_labels")
 
