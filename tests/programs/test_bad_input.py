@@ -35,7 +35,7 @@ from tests.helpers.tiny_run import metrics_of, prepared, start_pretraining, tiny
 def refuse(config, folder, message, **options):
     """Asserts that the run is refused with `message`, makes no model, and leaves no file."""
     before = sorted(folder.rglob("*"))
-    no_model = mock.patch.object(Experiment, "fresh_state", None)
+    no_model = mock.patch.object(Experiment, "initial_state", None)
     with no_model, pytest.raises(InputError, match=message):
         pretrain.run(config, str(folder / "run"), **options)
     assert sorted(folder.rglob("*")) == before

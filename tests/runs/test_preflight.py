@@ -115,7 +115,7 @@ def test_no_room_for_the_checkpoints(tmp_path, monkeypatch):
 
 
 def test_the_preflight_comes_before_the_compile(tiny_corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr(Experiment, "fresh_state", None)
+    monkeypatch.setattr(Experiment, "initial_state", None)
     monkeypatch.setattr(preflight.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
     with pytest.raises(InputError, match="free, 3 checkpoints of .* need"):
         pretrain.run(tiny_config(tiny_corpus), str(tmp_path / "run"))
