@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Mapping
-from types import MappingProxyType
 
 import jax
 
@@ -61,7 +60,7 @@ class FineTuning(Objective):
     """
 
     tasks: Mapping[str, TaskObjective]
-    added: Mapping[str, float] = MappingProxyType({})
+    added: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     @property
     def fields(self) -> Mapping[str, Field]:
