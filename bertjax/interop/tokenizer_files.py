@@ -61,8 +61,8 @@ class Difference(NamedTuple):
     """A text that a folder's tokenizer splits into other pieces, with special tokens."""
 
     text: str
-    ours: list[str]
-    theirs: list[str]
+    tokens: list[str]
+    expected: list[str]  # the tokens of the folder's tokenizer
 
 
 # ------------------------------------------------------------------------------- reading

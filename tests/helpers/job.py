@@ -48,9 +48,9 @@ class Job:
                 f"    return ml_collections.ConfigDict({config!r})\n"
             )
             log = open(folder / f"{run.name}_{index}.log", "w+")
-            door = REPOSITORY / "launch" / f"{program}.py"
+            path = REPOSITORY / "launch" / f"{program}.py"
             host = subprocess.Popen(
-                [sys.executable, door, f"--config={file}", f"--workdir={run}", *flags],
+                [sys.executable, path, f"--config={file}", f"--workdir={run}", *flags],
                 env=os.environ
                 | {
                     "JAX_COORDINATOR_ADDRESS": f"localhost:{port}",

@@ -133,7 +133,7 @@ def run(pretrained: Pretrained, inputs: np.ndarray) -> dict[str, jax.Array]:
 
 @pytest.fixture(scope="module")
 def models(tokenizer, request) -> dict[str, Pretrained]:
-    """Models by name: every class_name, and models with another storage and dtype.
+    """Models by name: every head, and models with another storage and dtype.
 
     In the default tier, some of them.
     """
@@ -297,7 +297,7 @@ def test_signature(artifacts, models, name):
             for key in results.files
             if key.startswith(".3x13/")
         }
-    assert signature["class_name"] == pretrained.class_name
+    assert signature["architecture"] == pretrained.class_name
     assert signature["longest"] == SPEC.max_position_embeddings
     assert signature["pad_id"] == pretrained.tokenizer.pad_id == 1
     assert signature["classes"] == list(pretrained.classes)

@@ -263,8 +263,8 @@ def test_a_differently_tokenized_text_is_reported(written):
     cased = tokenizer_with(cased=True)
     (difference,) = differences(cased, written, ["the cat", "The cat"])
     assert difference.text == "The cat"
-    assert difference.result == ["[CLS]", "[UNK]", "cat", "[SEP]"]
-    assert difference.reference == ["[CLS]", "the", "cat", "[SEP]"]
+    assert difference.tokens == ["[CLS]", "[UNK]", "cat", "[SEP]"]
+    assert difference.expected == ["[CLS]", "the", "cat", "[SEP]"]
 
 
 # ------------------------------------------------------------------------------ what wins

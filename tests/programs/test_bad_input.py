@@ -406,10 +406,10 @@ _READERS = [
 ]
 
 
-@pytest.mark.parametrize(("door", "flags", "message"), others_slow(_READERS, _IGNORED))
-def test_the_readers_doors_print_one_line(tmp_path, repository, door, flags, message):
+@pytest.mark.parametrize(("program", "flags", "message"), others_slow(_READERS, _IGNORED))
+def test_the_readers_programs_print_one_line(tmp_path, repository, program, flags, message):
     run = tmp_path / "run"
-    command = [sys.executable, repository / "launch" / f"{door}.py", f"--model={run}", *flags]
+    command = [sys.executable, repository / "launch" / f"{program}.py", f"--model={run}", *flags]
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 2
     assert result.stderr.splitlines()[-1].startswith(message.format(run=run))

@@ -255,10 +255,10 @@ def test_a_machine_without_a_tpu_prints_nothing_about_it(tmp_path):
         "def main(_):\n    import jax\n    jax.devices()\n"
         "commandline.run(main)"
     )
-    (tmp_path / "door.py").write_text(program)
+    (tmp_path / "program.py").write_text(program)
     environment = {name: text for name, text in os.environ.items() if name != "JAX_PLATFORMS"}
     done = subprocess.run(
-        [sys.executable, tmp_path / "door.py"], env=environment, capture_output=True, text=True
+        [sys.executable, tmp_path / "program.py"], env=environment, capture_output=True, text=True
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 

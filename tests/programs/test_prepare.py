@@ -448,10 +448,10 @@ def test_a_unigram_vocabulary_is_extended(tmp_path):
 
 @pytest.mark.slow
 def test_the_door(tmp_path, text, repository):
-    door = [sys.executable, repository / "launch/prepare_corpus.py", "--held_out=0.1"]
+    program = [sys.executable, repository / "launch/prepare_corpus.py", "--held_out=0.1"]
     arguments = [f"--source={text}", f"--output={tmp_path}/corpus", "--learn_vocabulary=100"]
     settings = dict(capture_output=True, text=True, env={"PYTHONPATH": str(repository)})
-    done = subprocess.run([*door, *arguments], **settings)
+    done = subprocess.run([*program, *arguments], **settings)
     assert done.returncode == 0, done.stderr
     assert "100 wordpiece pieces, uncased" in done.stdout and "heldout:" in done.stdout
     assert TokenStore.open(tmp_path / "corpus").token_count > 1000
@@ -459,7 +459,7 @@ def test_the_door(tmp_path, text, repository):
     path = tmp_path / "text.txt"
     path.write_bytes(path.read_bytes() + b"\n\xff\n")
     done = subprocess.run(
-        [*door, arguments[0], f"--output={tmp_path}/bad", arguments[2]], **settings
+        [*program, arguments[0], f"--output={tmp_path}/bad", arguments[2]], **settings
     )
     assert done.returncode == 2
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]

@@ -102,7 +102,7 @@ def a_known_pace(monkeypatch):
 
 
 def _dry_run(arguments, **options):
-    return study.run(*arguments, door="nowhere", dry_run=True, **options)
+    return study.run(*arguments, program="nowhere", dry_run=True, **options)
 
 
 def test_the_plan_says_what_runs_and_how_long(arguments, a_known_pace, capsys):
@@ -400,8 +400,8 @@ def test_other_text_is_told(finished, tiny_corpus, tmp_path):
 @pytest.mark.slow
 def test_a_whole_study(arguments, repository, capfd):
     """Two rows by their own processes; the second command has nothing left to run."""
-    door = str(repository / "launch" / "study.py")
-    assert study.run(*arguments, door=door, at_once=2) == 0
+    program = str(repository / "launch" / "study.py")
+    assert study.run(*arguments, program=program, at_once=2) == 0
     folder = Path(arguments[4])
     table = json.loads((folder / "two_ways.json").read_text(encoding="utf-8"))
     cells = {row["name"]: row["cells"] for row in table["rows"]}
@@ -429,13 +429,13 @@ def test_a_whole_study(arguments, repository, capfd):
     assert (folder / "two_ways.txt").read_text(encoding="utf-8").startswith("Two ways\n\n| ")
     assert (folder / "two_ways.png").stat().st_size > 1_000
     capfd.readouterr()
-    assert study.run(*arguments, door="nowhere") == 0
+    assert study.run(*arguments, program="nowhere") == 0
     printed = capfd.readouterr().out
     assert "begins" not in printed and printed.count(": done") == len(_stages(arguments))
     results = folder / "runs" / "CoLA-plain-0" / "results.json"
     results.write_text(results.read_text("utf-8").replace("accuracy", "acuracy"), encoding="utf-8")
     with pytest.raises(InputError, match="stage CoLA-plain-0: .*results.json changed"):
-        study.run(*arguments, door="nowhere")
+        study.run(*arguments, program="nowhere")
 
 
 def _variance(folder, *runs):

@@ -192,9 +192,9 @@ def test_a_served_page_is_renewed(run, served):
 
 @pytest.mark.slow
 def test_ctrl_c_ends_the_server(run, repository):
-    door = [sys.executable, repository / "launch" / "watch.py", run, "--port=0"]
+    program = [sys.executable, repository / "launch" / "watch.py", run, "--port=0"]
     pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    with subprocess.Popen(door, text=True, **pipes) as process:
+    with subprocess.Popen(program, text=True, **pipes) as process:
         said = process.stdout.readline()
         assert said.startswith("http://127.0.0.1:") and said.endswith(": until Ctrl-C\n")
         assert Page(_get(said.partition(": until")[0])).data["charts"]

@@ -44,7 +44,7 @@ CLASSES = ("no", "maybe", "yes")  # as the small models have
     ids=repr,
 )
 def test_a_family_comes_back_from_the_folder_of_its_model(make_pretrained, tmp_path, family):
-    model = make_pretrained(PUBLISHED["bert"].classes[TASK_LOSSES[family.objective].kind])
+    model = make_pretrained(PUBLISHED["bert"].classes[TASK_LOSSES[family.objective].head_type])
     if isinstance(family, Regression):
         model = _with_one_output(model)
     assert class_names(family) == model.classes

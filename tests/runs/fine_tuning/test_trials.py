@@ -256,7 +256,7 @@ def test_a_trial_takes_the_steps_of_pytorch(make_trials, tmp_path, name):
     made = make_trials(name, encoded, devices=1, optimizer=optimizer, accumulate=2)
     params, losses = _trained(made, TRIAL, tmp_path)
 
-    kind = TASK_LOSSES[family.objective].kind
+    kind = TASK_LOSSES[family.objective].head_type
     head_spec = PUBLISHED["bert"].classes[kind]
     entries = array_names(HEAD_SPECS[kind].parts(SPEC), SPEC, kind, len(class_names(family)))
     fresh = jax.device_get(made.experiment.initial_state(TRIAL.seed).params)
