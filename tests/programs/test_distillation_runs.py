@@ -117,7 +117,7 @@ def test_weights_that_cannot_teach(tiny_corpus, tiny_run, left_to_right_run, tmp
     refused("weights of a bert, and config.model.encoder='modernbert'",
             teacher=tiny_run, student=tiny_run, model=dict(encoder="modernbert"))  # fmt: skip
 
-    corpus = corpus_once("other_vocabulary", learn_vocabulary=120)
+    corpus = corpus_once("fewer_tokens", learn_vocabulary=70)
     refused(
         "weights that are not trained keep their vocabulary",
         corpus=corpus,

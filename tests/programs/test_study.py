@@ -168,7 +168,7 @@ def _lengths_of_texts(arguments, split):
         "data": "cola",
         "rows": "the study began with the rows plain, masked, and now has plain, other",
         "settings": "two_ways.plan.json: the stage plain began with other settings",
-        "config": "stage plain: .* hidden_act='nothing': .*; stage masked: .*='nothing'",
+        "config": "stage plain: config.model.hidden_act='nothing': .*; stage masked: .*='nothing'",
         "ensemble": "stage both-plain: its runs are of different tasks: an ensemble is of one task",
         "no fine-tuning": "stage both-plain: plain is no fine-tuning",
         "times": "times.json: damaged",

@@ -186,7 +186,7 @@ def test_a_served_page_is_renewed(run, served):
         _get(served)
     assert "health.json: damaged" in error.value.read().decode()
     port = int(served.rpartition(":")[2][:-1])
-    with pytest.raises(InputError, match=f"--port={port}: cannot be used .*: choose another"):
+    with pytest.raises(InputError, match=f"--port={port}: cannot be used: .*: choose another"):
         watch.run([str(run)], port=port)
 
 

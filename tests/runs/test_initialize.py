@@ -131,7 +131,7 @@ def write_other_text(path):
 
 
 def test_another_vocabulary(tiny_run, tmp_path):
-    corpus = corpus_once("other_vocabulary", learn_vocabulary=120)
+    corpus = corpus_once("fewer_tokens", learn_vocabulary=70)
     config = tiny_config(corpus, init_from=str(tiny_run))
     with pytest.raises(InputError, match="have different vocabularies: prepare the corpus with"):
         pretrain.run(config, str(tmp_path / "run"))

@@ -91,7 +91,7 @@ def test_a_failure_stops_only_what_needs_it(tmp_path, capfd):
     }
     assert sorted(_order(tmp_path)) == ["a", "b"]
     assert "a: failed: error: no such thing" in capfd.readouterr().out
-    assert "begun" in (tmp_path / "logs" / "a.log").read_text(encoding="utf-8")
+    assert "started" in (tmp_path / "logs" / "a.log").read_text(encoding="utf-8")
 
 
 def test_two_run_at_a_time_each_on_its_own_device(tmp_path):

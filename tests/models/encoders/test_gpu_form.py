@@ -46,7 +46,7 @@ def test_products_apart_are_the_parts_of_one():
     sizes = {"embed": 7}, {"gate": 2, "mlp": 9}, jax.nn.initializers.normal(1.0)
     for bias in (True, False):
         rest = dict(use_bias=bias, bias_init=jax.nn.initializers.normal(1.0))
-        one, apart = (Dense(*sizes, Precision(), apart=apart, **rest) for apart in (False, True))
+        one, apart = (Dense(*sizes, Precision(), split=apart, **rest) for apart in (False, True))
         params = one.init(jax.random.key(3), x)
         wanted, found = one.apply(params, x), apart.apply(params, x)
         assert_close(jnp.stack(found, 2), wanted)
