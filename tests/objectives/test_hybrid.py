@@ -213,7 +213,7 @@ def test_a_run(tiny_corpus, tmp_path):
     "settings, changes, message",
     [
         ({"causal_rows": 0}, {}, r"config\.objective\.causal_rows=0: must be at least 1"),
-        ({"causal_rows": 4}, {}, r"config\.objective: causal_rows=4: must be above 0, and less"),
+        ({"causal_rows": 4}, {}, r"config\.objective\.causal_rows=4: must be above 0, and less"),
         (
             {},
             {"phase_2": {"batch_size": 6}},
