@@ -383,7 +383,7 @@ def test_what_its_config_may_say(tiny_corpus):
     spec = Recipe.from_config(_config(tiny_corpus)).spec(37)
     assert (spec.encoder, spec.local_attention, spec.positions) == ("modernbert", 6, "rotary")
     for changes, message in (
-        (dict(model=dict(num_attention_heads=32)), "config.model.hidden_size=32 .* need an even width"),
+        (dict(model=dict(num_attention_heads=32)), "model.hidden_size=32 .* need an even width"),
         (dict(model=dict(local_attention=1)), "config.model.local_attention=1: must be at least 2"),
         (dict(model=dict(type_vocab_size=2)), "config.model.type_vocab_size: unknown key"),
         (dict(phase_2=dict(length=80)), "config.phase_2.length=80 is over the position table"),
