@@ -265,7 +265,7 @@ def attention(options: argparse.Namespace, case: str, *, own: bool = False) -> d
         this_device,
     )
     from bertjax.models.attention.contract import AttentionPattern, DropoutSpec, Mask
-    from bertjax.models.attention.implementations import is_apart, self_attention
+    from bertjax.models.attention.implementations import is_split, self_attention
 
     shape, here = options.cases[case], this_device()
     heads, width = (2, 8) if options.tiny else (12, 64)
@@ -289,7 +289,7 @@ def attention(options: argparse.Namespace, case: str, *, own: bool = False) -> d
             return context, *pull(gradient), context[0, 0, 0, 0]
 
         given, of_context = qkv.astype(precision), gradient.astype(precision)
-        given = tuple(given[:, :, i] for i in range(3)) if is_apart(way) else given
+        given = tuple(given[:, :, i] for i in range(3)) if is_split(way) else given
         return partial(jax.jit(call), given, of_context, mask)
 
     found: dict[str, Any] = {}

@@ -100,7 +100,7 @@ def test_it_is_opened(run):
     texts = ["Baa moo .", "Woof " + "x" * 60]
     first, second = model.vectors(texts, "words", layers=(0, 1, 2))
     assert first.shape == (3, 3 * 30) and second.shape == (2, 3 * 30)
-    assert open_model(str(run)).kind == head_types.BIDIRECTIONAL_LM
+    assert open_model(str(run)).head_type == head_types.BIDIRECTIONAL_LM
     assert model.params["next_word"]["kernel"].shape == (25, 15)
     with pytest.raises(InputError, match="reads the characters of words, and pieces"):
         model.encode(texts)

@@ -48,7 +48,7 @@ def test_each_phase_minimizes_its_own_objective(tiny_corpus, tmp_path, turned):
 def test_a_checkpoint_is_a_model_of_its_phase(turned):
     assert open_model(f"{turned}@9").head_type == head_types.CAUSAL_LM
     assert open_model(f"{turned}@9").spec.causal
-    assert open_model(str(turned)).kind == head_types.MASKED_LM
+    assert open_model(str(turned)).head_type == head_types.MASKED_LM
     assert not open_model(str(turned)).spec.causal
     evaluate.run(f"{turned}@9", None, 1)
     of_left = json.loads((turned / "evaluation.json").read_text())
