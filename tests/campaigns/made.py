@@ -283,15 +283,15 @@ def stop_before_the_second_score() -> None:
     """Ends a fine-tuning after the training of its second trial, before the score."""
     from bertjax.runs.fine_tuning.search import Search
 
-    score = Search._predict_dev
+    score = Search._dev_outputs
     calls = iter((False, True))
 
-    def predict_dev(self, params):
+    def dev_outputs(self, params):
         if next(calls):
             raise KeyboardInterrupt
         return score(self, params)
 
-    Search._predict_dev = predict_dev
+    Search._dev_outputs = dev_outputs
 
 
 def small_parts() -> None:
