@@ -11,7 +11,7 @@ from bertjax.base.errors import InputError
 from bertjax.inference.blanks import fill
 from bertjax.models.encoders import head_types
 from bertjax.programs import compile_check, convert, evaluate, pretrain, show_sharding
-from bertjax.runs import initialize
+from bertjax.runs import job
 from bertjax.runs.job import Job
 from bertjax.runs.source import open_model
 from bertjax.training.checkpoint import newest_metadata
@@ -128,7 +128,7 @@ def test_weights_that_cannot_teach(tiny_corpus, tiny_run, left_to_right_run, tmp
 def test_a_teacher_without_its_head(tiny_corpus, tiny_run, tmp_path, monkeypatch):
     pretrained = open_model(str(tiny_run))
     bare = dataclasses.replace(pretrained, params={"bert": pretrained.params["bert"]})
-    monkeypatch.setattr(initialize, "open_model", lambda source: bare)
+    monkeypatch.setattr(job, "open_model", lambda source: bare)
     with pytest.raises(InputError, match="has no masked_lm, which a teacher must have learned"):
         Job.of(_config(tiny_corpus, tiny_run), str(tmp_path / "run"))
 
