@@ -173,7 +173,7 @@ def test_a_trial_takes_the_steps_of_a_loop_over_the_tasks_batches(make_trials, t
     params, complete = made.train(TRIAL, tmp_path)
     assert complete
     phase, experiment = made._phase(TRIAL), made.experiment
-    schedule, together = made._plan(TRIAL).schedule, made.together(TRIAL)
+    schedule, together = made.run(TRIAL, tmp_path).plan.schedule, made.together(TRIAL)
     assert phase.last_step == 2 * (6 + 2)
     state = experiment.initial_state(TRIAL.seed)
     result, opt_state, losses = state.params, state.opt_state, []
