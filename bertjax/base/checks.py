@@ -4,12 +4,14 @@ import contextlib
 import difflib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bertjax.base.cloud_storage import checked_path, in_bucket, path_of
 from bertjax.base.errors import InputError
 from bertjax.base.files import no_file
-from bertjax.base.validation import shown
+from bertjax.base.validation import converted, shown
+
+T = TypeVar("T")
 
 
 @contextlib.contextmanager
@@ -21,6 +23,12 @@ def about(
         yield
     except errors as error:
         raise InputError(f"{place}: {error}" + (f": {hint}" if hint else "")) from error
+
+
+def converted_with_hint(value: Any, type_: type[T], origin: Any, hint: str) -> T:
+    """A value of `origin`, as `converted` gives it; an InputError also says the hint."""
+    with about(origin, hint=hint):
+        return converted(value, type_)
 
 
 def near(name: Any, known: Iterable[str]) -> str:

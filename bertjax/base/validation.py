@@ -104,14 +104,6 @@ def converted(value: Any, type_: type[T], place: str = "") -> T:
         raise InputError(f"{value_there}: {_in_words(problem, type_)}") from error
 
 
-def converted_with_hint(value: Any, type_: type[T], origin: Any, hint: str) -> T:
-    """A value of `origin`, as `converted` gives it; an InputError also says the hint."""
-    try:
-        return converted(value, type_)
-    except InputError as error:
-        raise InputError(f"{origin}: {error}: {hint}") from error
-
-
 def limits_in_words(type_: Any) -> str:
     """The limits of a number's type, as "in [0, 1)", "at least 1" or ""."""
     meta = next((each for each in get_args(type_) if isinstance(each, msgspec.Meta)), None)

@@ -21,8 +21,9 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bertjax.base.checks import converted_with_hint
 from bertjax.base.errors import InputError
-from bertjax.base.validation import converted, converted_with_hint, optional, parsed, real
+from bertjax.base.validation import converted, optional, parsed, real
 from bertjax.data.corpus.json_lines import LONE_SURROGATE
 from bertjax.data.corpus.line_files import COMPRESSED
 from bertjax.data.corpus.parquet_files import open_parquet

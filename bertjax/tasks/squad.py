@@ -7,10 +7,11 @@ from typing import Any, NotRequired
 
 import numpy as np
 
+from bertjax.base.checks import converted_with_hint
 from bertjax.base.errors import InputError
 from bertjax.base.files import write_json
 from bertjax.base.limits import Count, Few, Free, require
-from bertjax.base.validation import converted_with_hint, record
+from bertjax.base.validation import record
 from bertjax.data.corpus import tfds
 from bertjax.tasks import official_files
 from bertjax.tasks.question_answering import (

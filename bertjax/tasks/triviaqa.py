@@ -15,10 +15,11 @@ from typing import Any, NotRequired
 
 import numpy as np
 
+from bertjax.base.checks import converted_with_hint
 from bertjax.base.errors import InputError
 from bertjax.base.limits import Count, Free
 from bertjax.base.progress import tracked
-from bertjax.base.validation import converted_with_hint, record
+from bertjax.base.validation import record
 from bertjax.tasks import official_files, squad
 from bertjax.tasks.question_answering import Answer, Question, QuestionAnswering, Spans
 from bertjax.tasks.rows import check_characters

@@ -63,7 +63,7 @@ def dtype_in_words(dtype: str, device: jax.Device) -> str:
 
 def _multiplies_bfloat16(device: jax.Device) -> bool:
     """Whether the device has units for bfloat16; a CPU that Linux does not describe may have."""
-    if device.platform != "cpu" or not _CPU_INFO.exists():
-        return device.platform == "cpu" or compute_dtype(device) == "bfloat16"
+    if device.platform != "cpu":
+        return compute_dtype(device) == "bfloat16"
     # The flags of x86-64 are avx512_bf16 and amx_bf16; of Arm, bf16 and svebf16.
-    return "bf16" in _CPU_INFO.read_text()
+    return not _CPU_INFO.exists() or "bf16" in _CPU_INFO.read_text()
