@@ -54,7 +54,7 @@ class Pretrained:
 
     Attributes:
       origin: where it comes from, for messages.
-      kind: what it is, one of `bertjax.models.encoders.head_types`.
+      head_type: one of `bertjax.models.encoders.head_types`.
       spec: its sizes; unrolled layers and an unpadded vocabulary.
       params: nested float32 numpy arrays in canonical storage (`bertjax.models.encoders.storage`).
       classes: the names of a classifier's classes.

@@ -30,13 +30,13 @@ class PretrainingObjective(Objective):
       name: its name in the registry.
       layouts: the layouts of text that its field `text` chooses from; {} without such a field.
       causal: whether a token sees only those before it.
-      main metric: the metric by which a run is judged (`bertjax.training.health`): a loss in nats.
+      main_metric: the metric by which a run is judged (`bertjax.training.health`): a loss in nats.
       accuracy: the metric that is shown with it, a share of right answers; or "".
       advice: what to do when the main metric stays at the unigram baseline, with the usual causes.
-      kind: the kind of model that other programs open: one of `bertjax.models.encoders.head_types`,
-        or "" if they cannot use the model.
+      head_type: that of the model that other programs open, one of
+        `bertjax.models.encoders.head_types`; "" if they cannot use the model.
       exported: the part of the model that they open; "" in a model of one part.
-      others: the other parts that launch/convert.py --part exports -> their kinds.
+      others: the other parts that launch/convert.py --part exports -> their head types.
       needed: the parts that must begin with weights of `config.init_from`.
       warned: what `warning` says, as the health of the run.
     """

@@ -18,7 +18,7 @@ _LEAST = 1e-30  # replaces a probability that was rounded to 0
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What `bertjax.tasks.task.Task.objective_settings` may set; a loss uses those that it can.
+    """The settings of `bertjax.tasks.task.Task.objective_settings`; a loss uses those that it can.
 
     Attributes:
       class_weights: how much each of C classes counts; (): all count the same. The loss of classes
@@ -52,7 +52,7 @@ class Settings:
         return (1 - self.soft_share) * losses + self.soft_share * soft
 
 
-# What `bertjax.training.objective.Objective` calls values and weights.
+# These are the values and weights of `bertjax.training.objective.Objective`.
 Losses = dict[str, dict[str, jax.Array]]
 Weights = dict[str, LossWeights]
 
@@ -157,11 +157,12 @@ class Loss(NamedTuple):
 
 
 class TaskLoss(NamedTuple):
-    """What is learned of a task: "task_loss", and the metric "accuracy" where there is one.
+    """The loss of a task, "task_loss", and its metric "accuracy" where there is one.
 
     Attributes:
-      kind: the model that learns it: one of `bertjax.models.encoders.head_types`.
+      head_type: the model that learns it: one of `bertjax.models.encoders.head_types`.
       fields: the arrays of a batch.
+      loss: its values and weights.
       soft: the soft labels that it can also learn from.
       of_tokens: whether the outputs have a place for each token of a sequence.
       has_classes: whether the output layer has a row for each class.

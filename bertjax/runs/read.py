@@ -152,7 +152,7 @@ def read(type_: Any, value: Any, place: str = "config", default: Any = None) -> 
     """A value of a config: the dataclass of a section or of the whole, or a value of a key.
 
     Args:
-      kind: the dataclass, or the type of a field, with its marks.
+      type_: the dataclass, or the type of a field, with its marks.
       value: the value. Members may be dataclasses already.
       place: its name, for messages.
       default: has what a section leaves out; None: the class has.

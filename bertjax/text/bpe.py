@@ -1,4 +1,4 @@
-"""What files of BPEs have in common: a model with merges, which join pieces to longer ones."""
+"""Files of BPEs have a model with merges, which join pieces to longer ones."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar

@@ -116,7 +116,7 @@ class LibraryFile(LibraryPieces):
 
     @abc.abstractmethod
     def _checks(self, description: dict[str, Any], model: dict[str, Any]) -> Mapping[str, Check]:
-        """What the file must have, by the place in it."""
+        """The values that the file must have, by the place in it."""
 
     @abc.abstractmethod
     def _library_fields(self, description: dict, model: dict, origin: str) -> dict[str, Any]:

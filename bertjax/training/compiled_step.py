@@ -132,7 +132,7 @@ class CompiledStep:
     def needs(
         self, state: TrainState, microbatches: Sequence[Arrays], learning_rate: float, seed: int
     ) -> Needs:
-        """What an update with one microbatch takes of a device; compiles it for later, too."""
+        """The needs of an update with one microbatch, which is compiled for later, too."""
         (microbatch,) = microbatches
         lowered = self._whole.lower(state, self._experiment.frozen, microbatch, learning_rate, seed)
         return needs_of(lowered.compile())

@@ -181,7 +181,7 @@ class Trainer:
             return step(state, microbatches, rate, seed)
 
     def needs(self, state: TrainState, plan: RunPlan, phase: Phase) -> Needs:
-        """What an update with one microbatch takes of a device; compiles it for `train`."""
+        """The needs of an update with one microbatch, which is compiled for `train`."""
         step = self.step(phase.accumulate, self.experiment_of(phase.model, phase.objective))
         microbatches, rate = self.put(phase, 0), plan.schedule(phase.first_step)
         self._is_new(phase, microbatches)  # from now on it is not
@@ -262,7 +262,7 @@ class Trainer:
         a loss that is not finite (`NonFiniteLoss` is raised).
 
         Args:
-          metrics log: None on processes other than the first.
+          metrics_log: None on processes other than the first.
           window: metrics since the last line, as an earlier run saved them; {} at first.
 
         Returns:

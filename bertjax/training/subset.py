@@ -77,8 +77,8 @@ def with_subset(
     Args:
       adapter: changes kernels in each part; with it, all pretrained weights stay as they are.
       frozen: patterns of the paths of parameters that stay as they are, with | between them.
-      given: part -> the branches of its parameters that are pretrained, without output layers of
-        a task.
+      pretrained: part -> the branches of its parameters that are pretrained, without output layers
+        of a task.
 
     Raises:
       InputError: a pattern fits no parameter, or nothing is left to train.

@@ -182,8 +182,8 @@ class Batches:
 
     Args:
       lengths: the most tokens of a query, and of a passage.
-      snug: whether a batch is only as long as its longest text needs, of a few lengths, for each of
-        which a program is compiled. Otherwise all batches have `lengths`.
+      pad_to_longest: whether a batch is only as long as its longest text needs, of a few lengths,
+        for each of which a program is compiled. Otherwise all batches have `lengths`.
     """
 
     def __init__(
