@@ -12,8 +12,7 @@ from bertjax.interop.hugging_face import write_hugging_face
 from bertjax.interop.proof import outputs, random_inputs
 from bertjax.models.encoders import head_types
 from bertjax.runs.source import open_model
-from tests.helpers.small_models import SPEC
-from tests.models.encoders import modernbert_models
+from tests.helpers.small_models import MODERNBERT, SPEC, random_model
 
 THREE = dataclasses.replace(SPEC, num_hidden_layers=3)
 
@@ -42,7 +41,7 @@ def test_some_layers(make_pretrained, tmp_path):
 
 def test_a_layer_with_other_parameters_than_its_place(vocabulary):
     """The first layer of a ModernBERT has no norm before its attention."""
-    given = modernbert_models.small_model(vocabulary, head_types.MASKED_LM)
+    given = random_model(vocabulary, head_types.MASKED_LM, MODERNBERT)
     given = dataclasses.replace(
         given, spec=dataclasses.replace(given.spec, global_attn_every_n_layers=1)
     )
@@ -51,7 +50,7 @@ def test_a_layer_with_other_parameters_than_its_place(vocabulary):
 
 
 def test_a_layer_of_another_kind_than_its_place(vocabulary):
-    given = modernbert_models.small_model(vocabulary, head_types.MASKED_LM)
+    given = random_model(vocabulary, head_types.MASKED_LM, MODERNBERT)
     kinds_of = [given.spec.layer_type(each) for each in range(given.spec.num_hidden_layers)]
     assert kinds_of[:2] == ["global", "local"]
     layer = kinds_of.index("global", 1)

@@ -13,8 +13,7 @@ from bertjax.interop.hugging_face import write_hugging_face
 from bertjax.models.encoders import head_types
 from bertjax.models.encoders.registry import make_encoder
 from tests.helpers.closeness import assert_close
-from tests.helpers.small_models import SPEC
-from tests.models.encoders import modernbert_models
+from tests.helpers.small_models import MODERNBERT, SPEC, random_model
 
 TEXT = "the cat of a house runs."
 
@@ -35,7 +34,7 @@ def test_what_is_not_seen_has_no_share(make_pretrained, vocabulary):
     size = maps.shape[-1]
     assert (maps[..., ~np.tri(size, dtype=bool)] == 0).all()
     assert (maps[..., np.tri(size, dtype=bool)] > 0).all()
-    local = modernbert_models.small_model(vocabulary, head_types.MASKED_LM)
+    local = random_model(vocabulary, head_types.MASKED_LM, MODERNBERT)
     _, maps = attention_maps(local, f"{TEXT} {TEXT}", most=64)
     far = abs(np.subtract.outer(*2 * [np.arange(maps.shape[-1])])) > 3
     seen_far = [(layer[:, far] > 0).all() for layer in maps]
@@ -44,8 +43,8 @@ def test_what_is_not_seen_has_no_share(make_pretrained, vocabulary):
 
 
 def test_more_layers_than_ten_are_in_their_order(make_pretrained, vocabulary):
-    spec = dataclasses.replace(modernbert_models.SPEC, num_hidden_layers=12)
-    model = modernbert_models.small_model(vocabulary, head_types.MASKED_LM, spec)
+    spec = dataclasses.replace(MODERNBERT, num_hidden_layers=12)
+    model = random_model(vocabulary, head_types.MASKED_LM, spec)
     _, maps = attention_maps(model, TEXT + TEXT, most=64)
     far = abs(np.subtract.outer(*2 * [np.arange(maps.shape[-1])])) > 3
     seen_far = [bool((layer[:, far] > 0).any()) for layer in maps]
@@ -73,7 +72,7 @@ def test_they_are_transformers_s(make_pretrained, vocabulary, tmp_path, kind):
     if kind == "bert":
         given = make_pretrained("BertForMaskedLM")
     else:
-        given = modernbert_models.small_model(vocabulary, head_types.MASKED_LM)
+        given = random_model(vocabulary, head_types.MASKED_LM, MODERNBERT)
     write_hugging_face(given, tmp_path)
     reference = transformers.AutoModel.from_pretrained(tmp_path, attn_implementation="eager").eval()
     tokens, maps = attention_maps(given, TEXT, most=13)
