@@ -50,8 +50,8 @@ def same_function(
 ) -> None:
     """Compares outputs, and the gradients of their sum with random weights, with the peer's.
 
-    It computes in float64. Outputs at padding have no meaning; nor has an output of a whole text
-    with its padding on the unusual side.
+    The peer computes in float64. Outputs at padding have no meaning; nor has an output of a whole
+    text with its padding on the unusual side.
     """
     import torch
 
