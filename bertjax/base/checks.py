@@ -53,10 +53,10 @@ def check_range(name: str, value: int, least: int, most: int, why: str = "") -> 
         raise InputError(f"{name}={value}: must be from {least} to {most}{why}")
 
 
-def check_divides(name: str, value: int, parts: str, count: int) -> None:
-    """Raises InputError unless a number divides into parts."""
+def check_divides(name: str, value: int, divisor: str, count: int) -> None:
+    """Raises InputError unless a number is a multiple of another."""
     if count and value % count:
-        raise InputError(f"{name}={value} does not divide into {parts}={count} parts")
+        raise InputError(f"{name}={value} is not a multiple of {divisor}={count}")
 
 
 def check_given(name: str, value: Any, hint: str) -> None:

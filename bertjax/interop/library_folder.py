@@ -220,7 +220,7 @@ def _added_tokens(
 
 
 def write_xlm(tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
-    """Writes XLM's vocab.json and merges.txt; returns its part of tokenizer_config.json."""
+    """Writes XLM's vocab.json and merges.txt; returns its fields of tokenizer_config.json."""
     content = tokenizer.description()
     write_json(folder / PIECES_FILE, content["model"]["vocab"])
     with atomic_write(folder / MERGES_FILE, "w") as file:

@@ -111,14 +111,14 @@ def write_peft(pretrained: Pretrained, folder: Path) -> None:
 
 def _as_reference(entry: Entry, down: np.ndarray, up: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The factors of one array of transformers: [rank, in] and [out, rank]."""
-    axes_here = len(entry.inner) + (entry.part is not None)
+    axes_here = len(entry.inner) + (entry.stack_index is not None)
     counted = down.ndim + up.ndim - 2 - axes_here
     inputs = down.ndim - 1 - counted
     if not counted:
         down, up = np.expand_dims(down, inputs), up[None]
     downs = np.moveaxis(down, inputs, 0)
-    if entry.part is not None:
-        downs, up = downs[[entry.part]], up[[entry.part]]
+    if entry.stack_index is not None:
+        downs, up = downs[[entry.stack_index]], up[[entry.stack_index]]
     count, rank = up.shape[:2]
     into = downs.reshape(count, -1, rank).swapaxes(1, 2).reshape(count * rank, -1)
     ups = up.reshape(count, rank, -1).swapaxes(1, 2)  # [count, out, rank]

@@ -109,8 +109,8 @@ def _read_wordpiece(named: NamedTokens, library: dict[str, Any] | None) -> Token
     if library is not None:
         library, nfc = _without_nfc(library)
         read = {
-            f"{part}.{key}": ((library.get(part) or {}).get(key), (value,))
-            for (part, key), value in _REQUIRED.items()
+            f"{component}.{key}": ((library.get(component) or {}).get(key), (value,))
+            for (component, key), value in _REQUIRED.items()
         }
         refuse_others(read, "BERT's WordPiece", str(folder / LIBRARY_FILE))
         library_rules = _rules_in(library["normalizer"], _RULES)

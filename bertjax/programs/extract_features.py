@@ -15,12 +15,12 @@ from bertjax.training.memory import less_memory
 def run(model: str, source: str, output: str, options: Options) -> None:
     """Writes the features of all texts of a file, in the order of the texts.
 
-    Finished parts are in OUTPUT.parts until all are done; the same command continues with them.
+    Finished shards are in OUTPUT.parts until all are done; the same command continues with them.
     Options that are None are the model's own (`Options.of_model`).
 
     Raises:
       InputError: the model or the file is missing; options do not fit the model; a text is too
-        long; the output exists, or parts of another command exist.
+        long; the output exists, or shards of another command exist.
     """
     check_output(local_folder(output))
     pretrained = open_model(model)

@@ -66,8 +66,8 @@ class Spans(NamedTuple):
 
     Attributes:
       answers: at least one answer, the best first; their texts are distinct.
-      null_score: the score of "no answer", whose start and end are the first token; it takes part
-        in the softmax. It is None if every question has an answer.
+      null_score: the score of "no answer", whose start and end are the first token; the
+        softmax includes it. It is None if every question has an answer.
     """
 
     answers: tuple[Span, ...]
@@ -90,7 +90,7 @@ class Spans(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Windows(Encoded):
-    """Encoded questions: N windows, each with the whole question and a part of its paragraph.
+    """Encoded questions: N windows, each with the whole question and a slice of its paragraph.
 
     Attributes:
       question: int32 [N], ascending: the number of each window's question.
@@ -142,7 +142,7 @@ class QuestionAnswering:
         *,
         labelled: bool,
     ) -> Windows:
-        """Encodes questions as windows: pairs of the question and a part of the paragraph.
+        """Encodes questions as windows: pairs of the question and a slice of the paragraph.
 
         If a window does not contain the whole answer, or the question is impossible, its label is
         position 0, where BERT has [CLS].

@@ -47,18 +47,18 @@ def check_pattern(key: str, pattern: str) -> None:
 
 
 def check_subset(adapter: AdapterSpec, frozen: str, has_pretrained: bool = True) -> None:
-    """Raises InputError if `frozen` is no pattern, or there are no weights to train in part."""
+    """Raises InputError if `frozen` is no pattern, or there are no pretrained weights."""
     with about("config"):
         check_pattern("frozen", frozen)
-    if trains_part(adapter, frozen) and not has_pretrained:
+    if trains_some(adapter, frozen) and not has_pretrained:
         named = f"adapter.name={adapter.name!r}" if adapter.name else f"frozen={frozen!r}"
         raise InputError(
-            f"config.{named}: there are no weights to train in part: name some by config.init_from "
+            f"config.{named}: there are no pretrained weights: name some by config.init_from "
             "(and config.features has none), or leave it out"
         )
 
 
-def trains_part(adapter: AdapterSpec, frozen: str) -> bool:
+def trains_some(adapter: AdapterSpec, frozen: str) -> bool:
     """Whether some pretrained weights stay as they are."""
     return bool(adapter.name or frozen)
 
@@ -83,7 +83,7 @@ def with_subset(
     Raises:
       InputError: a pattern fits no parameter, or nothing is left to train.
     """
-    if not trains_part(adapter, frozen):
+    if not trains_some(adapter, frozen):
         return model
     patterns = tuple(_alternatives(frozen)) if frozen else ()
     scale = adapter.alpha / adapter.rank

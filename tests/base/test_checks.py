@@ -40,7 +40,7 @@ from bertjax.base.errors import InputError
         (lambda folder: check_range("--top", 10, 1, 9), "--top=10: must be from 1 to 9"),
         (
             lambda folder: check_divides("batch_size", 8, "chunks", 3),
-            "batch_size=8 does not divide into chunks=3 parts",
+            "batch_size=8 is not a multiple of chunks=3",
         ),
         (
             lambda folder: check_given("config.data", (), "name a folder"),

@@ -33,7 +33,7 @@ Change = Callable[[programs.Job, random.Random], programs.Job]
 _WANTED = ("reader", "corpus", "run", "glue-run", "exported", "classifier")
 
 _DEFAULT = "what is absent, or empty, has its default"
-_TEXT = "any part of a text is a text, and every line of a file of texts, an empty one too"
+_TEXT = "any piece of a text is a text, and every line of a file of texts, an empty one too"
 _NEVER = "so seldom is never, and so many are all that there are"
 _OFF = "0 switches it off"
 _FINITE = "a number as another; what it leads to is seen in the loss"

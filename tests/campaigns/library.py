@@ -3,7 +3,7 @@
   python tests/campaigns/library.py --minutes=1 [--seed=1] [--output=FILE.json]
 
 The models are small and random, in folders of transformers. A try is a call in which one argument,
-or a part of one, is another value; it ends as "reported" with an InputError of one line. If the
+or a piece of one, is another value; it ends as "reported" with an InputError of one line. If the
 value is accepted, the result must be that of the call without it; otherwise it is "silent".
 """
 
@@ -139,7 +139,7 @@ def _plan(usual: Mapping[str, Mapping[str, Any]]) -> Iterator[_Planned]:
 def _places(given: Mapping[str, Any]) -> Iterator[other_json.Place]:
     for name, value in given.items():
         yield (name,)
-        if isinstance(value, dict | list):  # the parts of parameters, the arrays, the texts
+        if isinstance(value, dict | list):  # the trees of parameters, the arrays, the texts
             keys = value if isinstance(value, dict) else range(len(value))
             yield from ((name, key) for key in keys)
 

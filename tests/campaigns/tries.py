@@ -1,4 +1,4 @@
-"""The tries of a campaign: many are planned, a part of them is chosen, made, and judged."""
+"""The tries of a campaign: many are planned, some of them are chosen, made, and judged."""
 
 import hashlib
 import os

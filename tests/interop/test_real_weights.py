@@ -163,8 +163,8 @@ def _assert_same_function(result, reference, exact, batch):
     sizes = [rounding(np.abs(output).max()) for output in truth]
     allowed = np.maximum(sizes, 2 * reference_off)
     off = _distances(found, truth, mask)
-    for what, part in (("hidden states", slice(-3)), ("masked-LM logits", slice(-3, -2))):
-        result_most, reference_most = off[part].max(), reference_off[part].max()
+    for what, which in (("hidden states", slice(-3)), ("masked-LM logits", slice(-3, -2))):
+        result_most, reference_most = off[which].max(), reference_off[which].max()
         print(f"{what}: ours {result_most:.1e}, transformers {reference_most:.1e} off float64")
     assert (off <= allowed).all(), (off, allowed)
 

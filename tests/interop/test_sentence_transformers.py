@@ -272,7 +272,7 @@ MODEL, NORMALIZE_FILE = "sentence_bert_config.json", "2_Normalize/config.json"
 SIZES = dict(in_features=24, out_features=16)
 REFUSED = {
     "a reranker of modules": ("mean", _reranker_of_modules, "a module Pooling in modules.json"),
-    "a part of a vector": ("mean", lambda f: _change(f / SETTINGS, truncate_dim=16),
+    "the first numbers of a vector": ("mean", lambda f: _change(f / SETTINGS, truncate_dim=16),
         "truncate_dim=16 in config_sentence_transformers.json"),
     "a few of the weights": ("sparse", lambda f: _change(f / SETTINGS, max_active_dims=8),
         "max_active_dims=8 in config_sentence_transformers.json"),

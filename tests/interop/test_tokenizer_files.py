@@ -103,10 +103,10 @@ def eurobert(tmp_path, bpe_file) -> Path:
 def change(path: Path, *keys: str, value) -> None:
     """Sets the value at the path `keys` in a JSON file."""
     content = json.loads(path.read_text())
-    part = content
+    section = content
     for key in keys[:-1]:
-        part = part[key]
-    part[keys[-1]] = value
+        section = section[key]
+    section[keys[-1]] = value
     path.write_text(json.dumps(content))
 
 

@@ -330,8 +330,8 @@ def test_evaluation_draws_the_same_every_time(batch):
     assert one["loss"] == exact(one["mlm_loss"] + 50 * one["disc_loss"])
 
 
-def test_parts_of_a_batch_give_the_gradient_of_the_whole(batch, monkeypatch):
-    """Each part has noise of its own; without noise, the samples are the same."""
+def test_microbatches_give_the_gradient_of_the_whole(batch, monkeypatch):
+    """Each microbatch has noise of its own; without noise, the samples are the same."""
     monkeypatch.setattr(jax.random, "gumbel", lambda key, shape: jnp.zeros(shape))
     model = _lines(batch, shared=True)
     params = nn.unbox(jax.jit(model.init)(jax.random.key(0)))

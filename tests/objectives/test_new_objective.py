@@ -84,7 +84,7 @@ def taught(tiny_corpus, tiny_run, tmp_path_factory):
     with contextlib.closing(Checkpoints(folder / "checkpoints", keep=1)) as checkpoints:
         state, _ = job.begin()
         metadata = {**job.plan.metadata, "step": 0, "window": {}}
-        checkpoints.save(0, state.parts(), metadata)
+        checkpoints.save(0, state.checkpointables(), metadata)
     return job, state
 
 

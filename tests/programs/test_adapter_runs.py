@@ -1,4 +1,4 @@
-"""Runs that train a part of pretrained weights: what they save, and what is made of it."""
+"""Runs that train some of the pretrained weights: what they save, and what is made of it."""
 
 import json
 import shutil

@@ -375,7 +375,7 @@ def test_degenerate_and_diverged_trials_are_flagged(tiny_run, tmp_path):
             marks=pytest.mark.devices(8),
         ),
         (dict(grid=dict(restarts=0)), "config.grid.restarts=0"),
-        (dict(accumulate=3), "does not divide into config.accumulate=3"),
+        (dict(accumulate=3), "is not a multiple of config.accumulate=3"),
         (dict(optimizer=dict(warmup_proportion=1.5)), "warmup_proportion=1.5"),
         (dict(intervals=dict(log=0)), "config.intervals.log=0"),
         (dict(task=dict(kind="glue", name="RTE")), "train.tsv"),

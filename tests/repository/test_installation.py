@@ -132,7 +132,7 @@ def _names(lines: list[str]) -> set[str]:
 
 
 def _imported(node: ast.AST) -> set[str]:
-    """The top-level modules that a piece of code imports; within `google`, those of its parts."""
+    """The top-level modules that code imports; within `google`, those of its packages."""
     names = set()
     for each in ast.walk(node):
         if isinstance(each, ast.Import):

@@ -208,8 +208,8 @@ def test_the_average_is_what_is_evaluated_and_opened(trained_whole):
     """The figures of the run and of launch/evaluate.py are those of the averaged weights."""
     loaded = load_run(trained_whole)
     checkpoints = Checkpoints(trained_whole / "checkpoints", keep=1, read_only=True)
-    parts, _ = checkpoints.restore({"params": loaded.params})
-    both = jax.device_get((loaded.params, parts["params"]))
+    trees, _ = checkpoints.restore({"params": loaded.params})
+    both = jax.device_get((loaded.params, trees["params"]))
     apart = jax.tree.map(lambda a, p: np.abs(a - p).max(), *both)
     assert max(jax.tree.leaves(apart)) > 1e-3
     last = metrics_of(trained_whole)[-1]

@@ -114,14 +114,14 @@ def test_it_resumes_as_any_run(tiny_corpus, exported, tmp_path, monkeypatch):
     settings = dict(init_from=f"hf:{exported}", intervals={"checkpoint": 3}, seed=3)
     config = tiny_config(tiny_corpus, total_steps=6, **settings)
     assert pretrain.run(config, str(tmp_path / "whole")) == 0
-    assert pretrain.run(config, str(tmp_path / "parts")) == 0
-    newest = max((tmp_path / "parts" / "checkpoints").iterdir(), key=lambda p: int(p.name))
+    assert pretrain.run(config, str(tmp_path / "resumed")) == 0
+    newest = max((tmp_path / "resumed" / "checkpoints").iterdir(), key=lambda p: int(p.name))
     for path in sorted(newest.rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
     newest.rmdir()
     monkeypatch.setattr(initialize, "open_model", None)
-    assert pretrain.run(config, str(tmp_path / "parts")) == 0
-    assert metrics_of(tmp_path / "parts") == metrics_of(tmp_path / "whole")
+    assert pretrain.run(config, str(tmp_path / "resumed")) == 0
+    assert metrics_of(tmp_path / "resumed") == metrics_of(tmp_path / "whole")
 
 
 def write_other_text(path):

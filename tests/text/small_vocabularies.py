@@ -1,4 +1,4 @@
-"""Small vocabularies, texts for them, and the parts of their files that several tests change."""
+"""Small vocabularies, texts for them, and the fields of their files that several tests change."""
 
 import random
 from collections.abc import Iterable
@@ -36,7 +36,7 @@ def added(number: int, content: str, **settings: bool) -> dict[str, Any]:
 
 
 def put(content: Any, keys: list, value: Any) -> None:
-    """Sets a part of nested JSON."""
+    """Sets a value of nested JSON."""
     for key in keys[:-1]:
         content = content[key]
     content[keys[-1]] = value

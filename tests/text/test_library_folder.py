@@ -96,10 +96,10 @@ def reference_of(folder: Path):
     pieces = [(model.id_to_piece(number), model.get_score(number)) for number in range(size)]
     name = json.loads((folder / "tokenizer_config.json").read_bytes())["tokenizer_class"]
     convert = {"XLMRobertaTokenizer": XLMRobertaConverter, "CamembertTokenizer": CamembertConverter}
-    parts = convert[name].convert_from_spm(vocab=pieces)
-    parts["additional_special_tokens"] = ["<s>", "</s>"]  # the model's control symbols
+    fields = convert[name].convert_from_spm(vocab=pieces)
+    fields["additional_special_tokens"] = ["<s>", "</s>"]  # the model's control symbols
     result = json.loads(read_tokenizer(folder).vocabulary)["normalizer"]["precompiled_charsmap"]
-    return getattr(transformers, name)(**parts, _spm_precompiled_charsmap=base64.b64decode(result))
+    return getattr(transformers, name)(**fields, _spm_precompiled_charsmap=base64.b64decode(result))
 
 
 def assert_equal(result: Tokenizer, reference, texts: list[str]) -> None:

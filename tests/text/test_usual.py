@@ -74,7 +74,7 @@ def test_auto_tokenizer_reads_the_form(corpora, tmp_path):
 
 
 def test_a_vocabulary_knows_its_own_text(corpora):
-    """`usual` is counted over the training text, and is not part of the identity."""
+    """`usual` is counted over the training text, and does not change the identity."""
     tokenizer = Tokenizer.open(corpora / "NFC")
     (ids,) = tokenizer.encode([_text("NFC")])
     split = np.mean([tokenizer.continues_word[each] for each in ids])

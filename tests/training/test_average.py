@@ -46,7 +46,7 @@ def test_it_changes_nothing_else():
         _updates(toy.fresh(where, ema), where, range(3), ema) for ema in (DECAY, 0.0)
     )
     toy.assert_equal(with_it[-1].replace(average=None), without[-1])
-    assert without[-1].parts().keys() == {"params", "optimizer"}
+    assert without[-1].checkpointables().keys() == {"params", "optimizer"}
 
 
 def test_it_lies_where_the_parameters_do():
@@ -61,15 +61,16 @@ def test_it_is_saved_and_opened_alone(tmp_path):
     where = toy.placement(8, "fsdp")
     half, _ = _updates(toy.fresh(where, DECAY), where, range(3))
     with contextlib.closing(Checkpoints(tmp_path / "checkpoints", keep=1)) as checkpoints:
-        checkpoints.save(3, half.parts(), {"step": 3})
+        checkpoints.save(3, half.checkpointables(), {"step": 3})
         checkpoints.wait()
         weights = toy.abstract(toy.placement(1)).params
-        parts, _ = checkpoints.restore({"average": Average(weights, DECAY)})
-        toy.assert_equal(parts["average"].weights, half.average.weights)
-        parts, _ = checkpoints.restore(toy.abstract(where, DECAY).parts())
-        again = TrainState.from_parts(parts)
-        old, _ = checkpoints.restore(toy.abstract(where).parts())  # a checkpoint has more parts
-    toy.assert_equal(TrainState.from_parts(old).params, half.params)
+        trees, _ = checkpoints.restore({"average": Average(weights, DECAY)})
+        toy.assert_equal(trees["average"].weights, half.average.weights)
+        trees, _ = checkpoints.restore(toy.abstract(where, DECAY).checkpointables())
+        again = TrainState.from_checkpointables(trees)
+        # A checkpoint may have more trees.
+        old, _ = checkpoints.restore(toy.abstract(where).checkpointables())
+    toy.assert_equal(TrainState.from_checkpointables(old).params, half.params)
     toy.assert_equal(_updates(again, where, range(3, 6))[0], _updates(half, where, range(3, 6))[0])
 
 

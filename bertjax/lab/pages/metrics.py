@@ -42,7 +42,7 @@ def charts(
 ) -> list[Chart]:
     """A chart for each metric; of several runs, one for each metric and split.
 
-    A chart that looks like an earlier one is left out, as that of a loss with a single part. The
+    A chart that looks like an earlier one is left out, as that of a loss with a single term. The
     main metric of `health`, that of a single run, comes first.
 
     Args:

@@ -84,7 +84,7 @@ class SimilarityRecipe(TrainingRecipe):
       sparsity: the weights of the regularizer that makes sparse vectors of queries and of passages
         sparse.
       batch_size: queries of a batch, over all devices.
-      chunks: the parts in which a batch is encoded, to save memory; the gradient is that of the
+      chunks: in how many chunks a batch is encoded, to save memory; the gradient is that of the
         whole batch.
       apart: whether each batch has examples of one source only.
       fixed_lengths: whether all batches have the lengths of config.task. Otherwise a batch is only

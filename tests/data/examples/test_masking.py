@@ -173,7 +173,7 @@ def test_whole_words_are_hidden_together(length, share):
     hidden[row, masked.positions[row, place]] = True
     for r in range(len(ids)):
         some, none = set(words[r, hidden[r]]), set(words[r, ~hidden[r]])
-        assert not some & none, "a word hidden in part"
+        assert not some & none, "a word hidden but for some pieces"
     assert (hidden.sum(1) <= np.ceil(lengths * rule.rate)).all()
 
 

@@ -105,7 +105,7 @@ def test_what_is_kept_is_that_of_every_implementation(bits):
 
 @pytest.mark.devices(8)
 def test_devices_compute_what_one_device_computes():
-    """Rows and heads are split over devices; each finds its part of the mask."""
+    """Rows and heads are split over devices; each finds its slice of the mask."""
     arrays, mask = _case(50, 6, 32, packed=True)
     arrays, mask = arrays[:, [0, 1, 2, 0]], jax.tree.map(lambda x: x[jnp.array([0, 1, 2, 0])], mask)
     drop = DropoutSpec(SEED, 0.3, 16)

@@ -86,7 +86,7 @@ def _blocks(p, encoder, x, sees, activation, epsilon=1e-12, norm_first=False):
     """The blocks of the Transformer (arXiv 1706.03762, section 3.1).
 
     Args:
-      norm_first: whether the norm is before each part, as in GPT-2, and not after the sum.
+      norm_first: whether the norm is before each sublayer, as in GPT-2, and not after the sum.
 
     Returns:
       x [S, D], and the output of each layer.
@@ -320,7 +320,7 @@ def modernbert(p, ids, segments, positions, sees, activation=gelu, window=64):
 
 
 def _llama_like(p, name, x, positions, sees, activation, theta):
-    """EuroBERT's and NeoBERT's encoder: no biases, RMSNorm before each part, SwiGLU, rotation.
+    """EuroBERT's and NeoBERT's encoder: no biases, RMSNorm before each sublayer, SwiGLU, rotation.
 
     Heads of the query share those of key and value in the order of their numbers, as in grouped-
     query attention (arXiv 2305.13245). The epsilon of norms is 1e-5.

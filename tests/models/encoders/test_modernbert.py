@@ -1,4 +1,4 @@
-"""ModernBERT: its function, its parts, and its sizes."""
+"""ModernBERT: its function, its layers, and its sizes."""
 
 import dataclasses
 import functools
@@ -247,8 +247,8 @@ def test_initial_values():
         else:
             deviations[name.removesuffix("/kernel")] = float(leaf.std()) / 0.8796256610342398
     layers = [f"modernbert/encoder/layer_{i}" for i in (0, 1)]
-    parts = ("attention/output", "output")
-    smaller = {f"{layer}/{part}" for layer in layers for part in parts} | {"masked_lm/transform"}
+    names = ("attention/output", "output")
+    smaller = {f"{layer}/{name}" for layer in layers for name in names} | {"masked_lm/transform"}
     assert smaller < deviations.keys() and len(deviations) == 1 + 2 * 4 + 1
     for name, deviation in deviations.items():
         assert deviation == pytest.approx(0.01 if name in smaller else 0.02, rel=0.02), name

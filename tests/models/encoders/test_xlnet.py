@@ -218,7 +218,7 @@ def test_packed_documents_do_not_see_each_other():
     packed = batch | {"segment_ids": np.repeat([[1] * 5 + [2] * 8], ROWS, 0).astype(np.int32)}
     whole = np.asarray(read(packed))
     first, second = (
-        read({name: x[:, part] for name, x in batch.items()}) for part in (slice(5), slice(5, 13))
+        read({name: x[:, cut] for name, x in batch.items()}) for cut in (slice(5), slice(5, 13))
     )
     assert_close(whole[:, :5], first)
     assert_close(whole[:, 5:], second)

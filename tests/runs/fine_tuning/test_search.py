@@ -129,7 +129,7 @@ def test_planned_trials_are_printed(search, capsys):
     printed = capsys.readouterr().out.splitlines()
     assert printed[0].startswith("CoLA: 61 training sequences of ")
     assert printed[0].endswith("to score: 51 dev")
-    assert printed[1].startswith("17 parameters; batches in parts of 16 x 8, 16 tokens, ")
+    assert printed[1].startswith("17 parameters; microbatches of 16 x 8, 16 tokens, ")
     assert printed[2] == "3 trials, the first of 8 steps"
 
 

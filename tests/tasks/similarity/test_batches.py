@@ -36,8 +36,8 @@ def test_each_example_once_an_epoch():
     assert len({tuple(epoch) for epoch in epochs}) == 6
     own = rows[3]
     np.testing.assert_array_equal(own.passage, PLAIN.passage[own.query - 10])
-    part = mixed.batch(3, slice(2, 5))
-    for name, array in vars(part).items():
+    rows = mixed.batch(3, slice(2, 5))
+    for name, array in vars(rows).items():
         np.testing.assert_array_equal(array, getattr(own, name)[2:5])
 
 

@@ -100,8 +100,8 @@ def _train(
     trainer.check([phase])
     state, metrics = experiment.initial_state(5), []
     for number in range(STEPS):
-        parts = trainer.put(phase, number)
-        state, sums = trainer.update(state, phase, parts, rate(number), seed)
+        microbatches = trainer.put(phase, number)
+        state, sums = trainer.update(state, phase, microbatches, rate(number), seed)
         metrics.append(means(jax.device_get(sums)))
     expected = jax.tree.map(lambda leaf: leaf.sharding, experiment.state)
     assert jax.tree.map(lambda leaf: leaf.sharding, state) == expected
@@ -165,7 +165,7 @@ def _assert_trains_the_same(one_device, name, grid, scan_layers, *how):
 
 
 @pytest.mark.slow
-def test_a_layout_trains_layers_in_one_array_and_batches_in_parts(one_device):
+def test_a_layout_trains_layers_in_one_array_and_batches_in_microbatches(one_device):
     """A small version of the slow tests above, which do this in every layout."""
     _assert_trains_the_same(one_device, "tensor_fsdp", (4, 2), True, 2)
 
