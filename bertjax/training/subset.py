@@ -132,11 +132,11 @@ def _check_found(key: str, pattern: str, paths: list[str]) -> None:
         hint = "; config.model.scan_layers=True makes one array of all layers: set it to False"
     words = re.findall(r"\w+", pattern)
 
-    def likeness(path: str) -> float:
+    def similarity(path: str) -> float:
         names = path.split("/")
         return sum(max(difflib.SequenceMatcher(None, w, n).ratio() for n in names) for w in words)
 
-    near = sorted(paths, key=likeness, reverse=True)[:3]
+    near = sorted(paths, key=similarity, reverse=True)[:3]
     raise InputError(
         f"{key}={pattern!r}: no such parameter; the nearest are {', '.join(near)}{hint}"
     )

@@ -47,7 +47,7 @@ def _sections(sentences: Iterable[str]) -> Iterator[list[str]]:
 
 def _plain(sentences: Iterable[str]) -> list[str]:
     """The sentences that have text, with single spaces."""
-    return [plain for each in sentences if (plain := " ".join(each.split()))]
+    return [text for each in sentences if (text := " ".join(each.split()))]
 
 
 def main() -> None:

@@ -407,7 +407,7 @@ def tiny() -> dict[str, Any]:
 
 
 def study() -> dict[str, Any]:
-    """The study of `STUDY` as plain values: a file of it is made by `write_study`."""
+    """The study of `STUDY` as JSON values: a file of it is made by `write_study`."""
     grid = {"grid.batch_size": (8,), "grid.epochs": (1,), "grid.learning_rate": (1e-2,)}
     tune = {"max_length": 48, "grid.restarts": 1, **grid}
     config = f"{_CONFIGS}/finetune_glue.py:CoLA"
@@ -448,7 +448,7 @@ _STUDY_FILE = """
 from bertjax.lab.studies.study import Column, Row, Stage, Study
 
 nan, inf = float("nan"), float("inf")
-PLAIN = {plain!r}
+PLAIN = {study!r}
 
 
 def get_study(scale):
@@ -476,9 +476,9 @@ def get_study(scale):
 """
 
 
-def write_study(path: Path, plain: Mapping[str, Any]) -> None:
+def write_study(path: Path, study: Mapping[str, Any]) -> None:
     """Writes the file of a study; names of stages stand for them, other values for themselves."""
-    path.write_text(_STUDY_FILE.format(plain=plain))
+    path.write_text(_STUDY_FILE.format(study=study))
 
 
 def _write_inputs(folder: Path) -> None:

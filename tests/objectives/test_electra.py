@@ -269,14 +269,14 @@ def test_disentangled_embeddings(batch):
 def test_weights_of_both_models_give_disentangled_embeddings():
     """The discriminator computes with the embeddings that it is given."""
     model = dataclasses.replace(OBJECTIVE, disentangled=True).model(SPEC)
-    params, given = nn.unbox(jax.jit(model.init)(jax.random.key(1))), {}
+    params, pretrained = nn.unbox(jax.jit(model.init)(jax.random.key(1))), {}
     for number, part in enumerate((GENERATOR, DISCRIMINATOR)):
         weights = Part(model.parts[part].module, model.parts[part].inputs).init
-        given[part] = SimpleNamespace(params=nn.unbox(jax.jit(weights)(jax.random.key(5 + number))))
-        params = load_into(params, given[part], model, part)
+        pretrained[part] = nn.unbox(jax.jit(weights)(jax.random.key(5 + number)))
+        params = load_into(params, SimpleNamespace(params=pretrained[part]), model, part)
     of_part = jax.jit(model.params_of, static_argnums=1)
-    for part in given:
-        found, expected = of_part(params, part), given[part].params
+    for part in pretrained:
+        found, expected = of_part(params, part), pretrained[part]
         assert_close(found, expected)  # the generator's, and the difference to it
 
 

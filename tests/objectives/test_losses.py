@@ -556,10 +556,10 @@ def test_the_focal_loss():
 
     found = means(sums_of(objective, {"masked_lm": logits}, batch))
     p = np.exp(np.take_along_axis(_log_softmax(logits), labels[..., None], 2)[..., 0])
-    plain = -np.log(p) * weights
-    focal = ((1 - p) ** 2 * plain).sum() / 5
+    cross_entropy = -np.log(p) * weights
+    focal = ((1 - p) ** 2 * cross_entropy).sum() / 5
     assert found["focal_loss"] == pytest.approx(focal, rel=rounding(1))
-    assert found["mlm_loss"] == pytest.approx(plain.sum() / 5, rel=rounding(1))
+    assert found["mlm_loss"] == pytest.approx(cross_entropy.sum() / 5, rel=rounding(1))
     assert objective.loss_weights == {"focal_loss": 1.0}
     gradient = _gradient(objective, {"masked_lm": logits}, batch, "focal_loss")["masked_lm"]
     assert np.isfinite(gradient).all() and np.abs(gradient[0, 0]).max() < 1e-6

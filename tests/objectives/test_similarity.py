@@ -99,8 +99,8 @@ def _gradient(objective, spec):
     @jax.jit
     def both(params, batch, key):
         counts = whole_counts(objective.counts(batch))
-        given = dict(model=model, objective=objective, moves=STAY)
-        return gradient(params, {}, batch, counts, key, **given)[:2]
+        options = dict(model=model, objective=objective, moves=STAY)
+        return gradient(params, {}, batch, counts, key, **options)[:2]
 
     grads, sums = jax.device_get(both(_params(model), batch, jax.random.key(8)))
     return flatten_dict(grads, sep="/"), means(sums)
@@ -227,8 +227,8 @@ _CASES = [
 def test_the_negatives_are_those_of_all_devices():
     """The loss of given vectors, and its gradient."""
     rng, size = np.random.default_rng(3), SPEC.hidden_size
-    given = {"query_": rng.normal(size=(ROWS, size)), "passage_": rng.normal(size=(ROWS, K, size))}
-    given = {name: x.astype(np.float32) for name, x in given.items()}
+    shapes = {"query_": (ROWS, size), "passage_": (ROWS, K, size)}
+    vectors = {name: rng.normal(size=x).astype(np.float32) for name, x in shapes.items()}
     batch = _batch(DENSE, 0, slice(None))
 
     @jax.jit
@@ -238,11 +238,11 @@ def test_the_negatives_are_those_of_all_devices():
 
     def on(devices):
         placement = make_placement(MeshSpec(devices, 1), "data", jax.devices()[:devices])
-        whole = {**batch, **given, "weight": batch["is_real_example"].astype(np.float32)}
+        whole = {**batch, **vectors, "weight": batch["is_real_example"].astype(np.float32)}
         with placement.active():
             arrays = placement.put(lambda rows: {n: x[rows] for n, x in whole.items()}, ROWS)
             assert len(arrays["query_"].sharding.device_set) == devices
-            return jax.device_get(total({name: arrays[name] for name in given}, arrays))
+            return jax.device_get(total({name: arrays[name] for name in vectors}, arrays))
 
     assert_close(on(8), on(1))
 

@@ -23,10 +23,10 @@ LORA = dict(name="lora", rank=3, alpha=5.0, targets="attention|intermediate")
 
 
 def _config(tiny_corpus, tiny_run, **changes):
-    given = dict(init_from=str(tiny_run), adapter=LORA, total_steps=6, **ONE_LENGTH)
+    settings = dict(init_from=str(tiny_run), adapter=LORA, total_steps=6, **ONE_LENGTH)
     intervals = {"checkpoint": 3, "evaluate": 6}
     optimizer = {"learning_rate": 0.05, "name": "muon"}
-    more = given | dict(intervals=intervals, optimizer=optimizer) | changes
+    more = settings | dict(intervals=intervals, optimizer=optimizer) | changes
     return tiny_config(tiny_corpus, **more)
 
 

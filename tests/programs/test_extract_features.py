@@ -395,8 +395,8 @@ def test_the_models_own_vectors_by_default(model, tmp_path, monkeypatch, capsys)
     wanted = run(model, tmp_path / "wanted", Options("last", normalize=True), ["the cat sat"])
     assert_close(vectors, read(wanted)[0])
 
-    given = Options("mean", normalize=False, max_length=7)
-    assert given.of_model(own) == given
+    options = Options("mean", normalize=False, max_length=7)
+    assert options.of_model(own) == options
     assert Options("tokens").of_model(own) == Options("tokens", max_length=9)
     assert Options("cls").of_model(Embedding()) == Options("cls", normalize=True)
     for other in (None, Embedding(kind="sparse", passage_length=9)):

@@ -62,8 +62,8 @@ def test_it_goes_on_where_the_weights_are(
         np.testing.assert_allclose(found[name], leaf, atol=1e-10, err_msg=name)
     model = json.loads((tmp_path / "run" / "config.json").read_text())["model"]
     assert (model["hidden_size"], model["num_hidden_layers"]) == (32, 1)
-    shutil.copytree(tiny_run, tmp_path / "given")
-    before = evaluate.run(str(tmp_path / "given"), None, 4)
+    shutil.copytree(tiny_run, tmp_path / "pretrained")
+    before = evaluate.run(str(tmp_path / "pretrained"), None, 4)
     after = evaluate.run(str(tmp_path / "run"), None, 4)
     for length, metrics in before.items():
         assert_close(after[length]["mlm_loss"], metrics["mlm_loss"])
@@ -201,8 +201,8 @@ def test_missing_weights(tiny_corpus, tmp_path, monkeypatch, source, message):
 
 def test_an_output_layer_goes_on_only_for_the_same_kind_and_classes(vocabulary):
     for name, kind in KINDS.items():
-        given = small_model(vocabulary, name)
-        assert given.beginning(kind, given.classes).keys() >= set(given.head_spec.parts(given.spec))
+        model = small_model(vocabulary, name)
+        assert model.beginning(kind, model.classes).keys() >= set(model.head_spec.parts(model.spec))
     questions = small_model(vocabulary, "BertForQuestionAnswering")
     assert "span" in questions.beginning(head_types.QUESTION_ANSWERING)
     assert "span" not in questions.beginning(head_types.TOKEN_CLASSIFICATION, CLASSES)

@@ -34,10 +34,10 @@ def test_what_may_differ_when_a_run_goes_on():
     everywhere = {"mesh", "layout", "intervals", "tracker", "model.attention"}
     kept = {"eval_batch_size", "keep_checkpoints", "keep_checkpoint_every"}
     assert set(free_keys(Recipe)) == everywhere | kept | {"corpus", "dry_run"}
-    given = {"data", "init_from", "batch_tokens"}
-    assert set(free_keys(TaskRecipe)) == everywhere | given | {"grid", "features.choices"}
-    assert marked(TaskRecipe, FREE) == everywhere | given  # those that change no result
-    assert set(free_keys(SimilarityRecipe)) == everywhere | given | {"dev"}
+    sources = {"data", "init_from", "batch_tokens"}
+    assert set(free_keys(TaskRecipe)) == everywhere | sources | {"grid", "features.choices"}
+    assert marked(TaskRecipe, FREE) == everywhere | sources  # those that change no result
+    assert set(free_keys(SimilarityRecipe)) == everywhere | sources | {"dev"}
 
 
 def test_values_of_numpy_are_numbers():

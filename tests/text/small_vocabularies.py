@@ -31,8 +31,8 @@ def random_texts(count: int) -> list[str]:
 
 def added(number: int, content: str, **settings: bool) -> dict[str, Any]:
     """An added token of a tokenizer.json."""
-    plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
-    return {"id": number, "content": content} | plain | settings
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
+    return {"id": number, "content": content} | flags | settings
 
 
 def put(content: Any, keys: list, value: Any) -> None:

@@ -54,7 +54,7 @@ def python_basic_tokenizer(cased: bool):
     return BasicTokenizer(do_lower_case=not cased)
 
 
-def our_words(text: str, cased: bool) -> list[str]:
+def words_of(text: str, cased: bool) -> list[str]:
     library = bert_wordpiece({"[UNK]": 0}, cased=cased)
     text = library.normalizer.normalize_str(text)
     return [word for word, _ in library.pre_tokenizer.pre_tokenize_str(text)]
@@ -82,7 +82,7 @@ def test_hard_texts(vocabulary_file, name, case):
 def test_where_the_python_tokenizer_differs(case):
     reference = python_basic_tokenizer(case == "cased")
     for text, result, python in PYTHON_DIFFERS[case]:
-        assert our_words(text, case == "cased") == result.split()
+        assert words_of(text, case == "cased") == result.split()
         assert reference.tokenize(text) == python.split()
 
 

@@ -91,9 +91,9 @@ def test_ids_are_the_librarys(file):
     library.post_processor = None
     expected = [each.ids for each in library.encode_batch(TEXTS)]
     assert tokenizer.encode(TEXTS, special=True) == expected
-    plain = [text for text in TEXTS if not any(name in text for name in (*SPECIAL, "<mask>"))]
-    assert len(plain) > 500
-    assert tokenizer.encode(plain) == [each.ids for each in library.encode_batch(plain)]
+    unmarked = [text for text in TEXTS if not any(name in text for name in (*SPECIAL, "<mask>"))]
+    assert len(unmarked) > 500
+    assert tokenizer.encode(unmarked) == [each.ids for each in library.encode_batch(unmarked)]
     assert tokenizer.decode(expected[0]) == library.decode(expected[0])
 
 

@@ -81,9 +81,9 @@ def test_a_vocabulary_knows_its_own_text(corpora):
     assert tokenizer.usual.split == pytest.approx(split, abs=0.02)
     assert tokenizer.usual.unknown == 0
     assert tokenizer.unusual(np.array(ids)) == ""
-    plain = Tokenizer.open(corpora / "NFC")
-    plain.usual = None
-    assert plain.identity == tokenizer.identity and plain.unusual(np.array(ids)) == ""
+    without = Tokenizer.open(corpora / "NFC")
+    without.usual = None
+    assert without.identity == tokenizer.identity and without.unusual(np.array(ids)) == ""
 
 
 def test_other_text_is_noticed(corpora):

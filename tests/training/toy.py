@@ -108,8 +108,8 @@ def placement(devices: int = 8, name: str = "data") -> Placement:
 
 def experiment(where: Placement, ema: float = 0.0, **changes) -> Experiment:
     """How it is trained."""
-    given = dict(model=MODEL, objective=OBJECTIVE, optimizer=OPTIMIZER) | changes
-    return Experiment(placement=where, ema=ema, rows=ROWS, **given)
+    settings = dict(model=MODEL, objective=OBJECTIVE, optimizer=OPTIMIZER) | changes
+    return Experiment(placement=where, ema=ema, rows=ROWS, **settings)
 
 
 def abstract(where: Placement, ema: float = 0.0) -> TrainState:

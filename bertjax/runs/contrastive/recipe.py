@@ -196,7 +196,7 @@ class SimilarityRecipe(TrainingRecipe):
 
     def problem_of(self, scores: Sequence[float]) -> str:
         """Why the scores of a query's passages cannot be learned."""
-        limits = self.embedding.likenesses if self.embedding else (-math.inf, math.inf)
+        limits = self.embedding.similarity_limits if self.embedding else (-math.inf, math.inf)
         return self.loss.problem(scores, *limits)
 
     def lengths(self, spec: EncoderSpec) -> tuple[int, int]:

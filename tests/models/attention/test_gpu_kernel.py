@@ -58,9 +58,9 @@ def _exact(arrays, mask, pattern, drop):
 @partial(jax.jit, static_argnums=(2,))
 def _found(arrays, mask, pattern, drop):
     """The same by the kernels."""
-    *given, gradient = arrays
+    *inputs, gradient = arrays
     attend = partial(by_kernel, mask=mask, pattern=pattern, drop=drop)
-    context, gradient_of = jax.vjp(attend, *given)
+    context, gradient_of = jax.vjp(attend, *inputs)
     return context * mask.keys[:, :, None, None], *gradient_of(gradient)
 
 
@@ -112,8 +112,8 @@ def test_devices_compute_what_one_device_computes():
     expected = _exact(arrays, mask, AttentionPattern(), drop)
     placement = Placement(make_mesh(MeshSpec(data=-1, model=2)), sharding_layout("tensor"))
     with placement.active():
-        given = jax.device_put((list(arrays), mask), placement.batch)
-        found = _found(*given, AttentionPattern(), drop)
+        split_arrays = jax.device_put((list(arrays), mask), placement.batch)
+        found = _found(*split_arrays, AttentionPattern(), drop)
     assert_close(list(found), list(expected))
 
 

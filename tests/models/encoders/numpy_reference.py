@@ -37,8 +37,8 @@ def silu(x):
 
 def layer_norm(x, scale, bias, epsilon):
     """Layer normalization (arXiv 1607.06450) of the last axis."""
-    apart = x - x.mean(-1, keepdims=True)
-    return apart / np.sqrt((apart**2).mean(-1, keepdims=True) + epsilon) * scale + bias
+    centered = x - x.mean(-1, keepdims=True)
+    return centered / np.sqrt((centered**2).mean(-1, keepdims=True) + epsilon) * scale + bias
 
 
 def rms_norm(x, scale, epsilon):
@@ -205,9 +205,9 @@ def xlnet(p, ids, segments, positions, sees, activation=gelu, memory=None, sees_
     token = p["xlnet/embeddings/token"]
     width, remembered = token.shape[1], 0 if memory is None else memory.shape[1]
     place, segments = np.arange(-remembered, len(ids)), np.pad(segments, (remembered, 0))
-    apart = place[remembered:, None] - place  # [S, T]
+    distance = place[remembered:, None] - place  # [S, T]
     other = (segments[remembered:, None] != segments).astype(int)
-    angles = apart[..., None] / 10_000 ** (np.arange(0, width, 2) / width)
+    angles = distance[..., None] / 10_000 ** (np.arange(0, width, 2) / width)
     waves = np.concatenate([np.sin(angles), np.cos(angles)], -1)  # [S, T, D]
 
     def read(layer, x, known, sees):

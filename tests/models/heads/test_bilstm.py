@@ -93,7 +93,7 @@ def test_the_penalty_of_mixes(inputs):
     rng = np.random.default_rng(2)
     params = jax.tree.map(lambda x: rng.normal(size=x.shape), nn.unbox(shapes)["params"])
     labels = np.zeros(inputs["word_mask"].shape, np.int32)
-    apply = jax.jit(lambda given: tagger.apply({"params": params}, given, deterministic=True))
+    apply = jax.jit(lambda inputs: tagger.apply({"params": params}, inputs, deterministic=True))
     penalty = apply(inputs | {"label_ids": labels})["penalty"]
     wanted = sum((params[f"mix_{i}"]["s"] ** 2).sum() for i in (0, 1))
     assert_close(penalty, [wanted] * ROWS)
@@ -120,8 +120,8 @@ def test_gradient_is_that_of_autodiff(inputs, monkeypatch):
 
     def gradient():
         def loss(params, activations):
-            given = inputs | {"activations": activations}
-            found = tagger.apply({"params": params}, given, deterministic=True)
+            batch = inputs | {"activations": activations}
+            found = tagger.apply({"params": params}, batch, deterministic=True)
             return (jnp.sin(found["logits"]) * mask[..., None]).sum()
 
         return jax.jit(jax.grad(loss, argnums=(0, 1)))(params, activations.astype(np.float32))

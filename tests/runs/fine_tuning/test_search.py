@@ -77,11 +77,11 @@ def test_all_are_tried_and_the_best_is_kept(search, run):
 def test_every_trial_has_what_it_gave_in_its_own_folder(search, run):
     one, trials, _ = search(learning_rate=(LEARNS, TOO_HIGH), restarts=2)
     results = one.complete()
-    for name, given in zip(trials.trained, results["trials"], strict=True):
+    for name, reported in zip(trials.trained, results["trials"], strict=True):
         own = read_trial(run / "trials" / name)
         assert own.pop("data").keys() == {"weights", "train", "dev", "test"}
-        assert own == given
-        assert (given["seconds"] is None) == (given["value"] is None)
+        assert own == reported
+        assert (reported["seconds"] is None) == (reported["value"] is None)
 
 
 def test_the_scores_are_those_of_the_predictions(search, run):

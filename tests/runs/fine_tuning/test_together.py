@@ -75,7 +75,7 @@ def make_trials(monkeypatch):
         whole = trials.make_placement
         with monkeypatch.context() as patched:
             some = jax.devices()[:devices]
-            patched.setattr(trials, "make_placement", lambda *given: whole(*given, some))
+            patched.setattr(trials, "make_placement", lambda *arguments: whole(*arguments, some))
             return trials.Trials(
                 recipe,
                 data,

@@ -71,7 +71,7 @@ def make_trials(monkeypatch):
         whole = trials.make_placement
         with monkeypatch.context() as patched:
             some = jax.devices()[:devices]
-            patched.setattr(trials, "make_placement", lambda *given: whole(*given, some))
+            patched.setattr(trials, "make_placement", lambda *arguments: whole(*arguments, some))
             return trials.Trials(
                 recipe,
                 {"": data},
@@ -225,9 +225,9 @@ def test_a_batch_is_no_larger_than_the_data(make_trials):
     """The mean length of a batch of 1,000 with five examples in it is that of the five."""
     encoded = _part(random_sequences(FAMILIES["classification"], examples=20), 5)
     made = make_trials("classification", encoded, devices=1)
-    given, whole = (made.epochs(dataclasses.replace(TRIAL, batch_size=size)) for size in (1_000, 5))
-    assert (given.batch_size, given.rows, given.tokens) == (5, whole.rows, whole.tokens)
-    assert round(given.tokens / given.batch_size) >= encoded.lengths.min()
+    large, whole = (made.epochs(dataclasses.replace(TRIAL, batch_size=size)) for size in (1_000, 5))
+    assert (large.batch_size, large.rows, large.tokens) == (5, whole.rows, whole.tokens)
+    assert round(large.tokens / large.batch_size) >= encoded.lengths.min()
 
 
 @pytest.mark.slow

@@ -186,5 +186,5 @@ def test_gathering_small_shares_together_changes_nothing(monkeypatch):
 def test_dropout_is_at_work(one_device):
     """Otherwise the equality above would not test dropout; only its seed differs here."""
     one, other = one_device(_spec(False), 1)[0], one_device(_spec(False), 1, OPTIMIZER, 0.0, 4)[0]
-    apart = [abs(a["loss"] - b["loss"]) for a, b in zip(one, other, strict=True)]
-    assert min(apart) > SEEN * one[0]["loss"]
+    differences = [abs(a["loss"] - b["loss"]) for a, b in zip(one, other, strict=True)]
+    assert min(differences) > SEEN * one[0]["loss"]
