@@ -128,8 +128,8 @@ def _branches(rows: Sequence[str]) -> Iterator[_Branch]:
     for place, row in enumerate(rows):
         for negated, predicate, region in _BRANCH.findall(row):
             if region in begins:  # the others lead to the end of the program
-                behind = range(place + 1, len(rows))
-                last = next((at for at in behind if "End region" in rows[at]), len(rows) - 1)
+                later = range(place + 1, len(rows))
+                last = next((at for at in later if "End region" in rows[at]), len(rows) - 1)
                 yield _Branch(place, last, begins[region], predicate, bool(negated))
 
 

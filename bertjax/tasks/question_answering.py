@@ -266,8 +266,8 @@ class QuestionAnswering:
 
     def _best(self, start: np.ndarray, end: np.ndarray, most: int) -> tuple[np.ndarray, ...]:
         """The scores, first and last tokens of the `most` best spans; -inf excludes a token."""
-        behind = np.concatenate([end, np.full(self.max_answer_length - 1, -np.inf, end.dtype)])
-        ends = np.lib.stride_tricks.sliding_window_view(behind, self.max_answer_length)
+        padded = np.concatenate([end, np.full(self.max_answer_length - 1, -np.inf, end.dtype)])
+        ends = np.lib.stride_tricks.sliding_window_view(padded, self.max_answer_length)
         scores = (start[:, None] + ends).reshape(-1)  # index: first token, length - 1
         kept = max(scores.size - most, 0)
         best = np.argpartition(scores, kept)[kept:]
@@ -369,8 +369,8 @@ def widest_windows(begins: np.ndarray, counts: np.ndarray, size: int) -> np.ndar
     number of paragraph tokens.
     """
     before = np.arange(size) - begins[:, None]
-    behind = counts[:, None] - 1 - before
-    narrower = np.minimum(before, behind)
+    after = counts[:, None] - 1 - before
+    narrower = np.minimum(before, after)
     context = np.where(narrower >= 0, narrower + 0.01 * counts[:, None], -np.inf)
     return context.argmax(0)
 

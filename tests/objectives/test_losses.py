@@ -501,9 +501,9 @@ def test_the_loss_is_that_of_transformers(make_pretrained, tmp_path, objective):
 
     model = make_pretrained(PUBLISHED["bert"].classes[objective.row.head_type])
     own = ("regression", "multi_label_classification")
-    kind = objective.name if objective.name in own else "single_label_classification"
+    problem_type = objective.name if objective.name in own else "single_label_classification"
     if model.class_name == "BertForSequenceClassification":
-        model = dataclasses.replace(model, task={"problem_type": kind})
+        model = dataclasses.replace(model, task={"problem_type": problem_type})
     if objective.name == "regression":
         head = {name: leaf[..., :1] for name, leaf in model.params["classifier"].items()}
         params = {**model.params, "classifier": head}

@@ -67,8 +67,8 @@ def test_an_interrupted_run_goes_on_exactly(run, tiny_corpus, tiny_run, tmp_path
 def exported(run, tmp_path_factory):
     """The run, and a folder with its exports `whole` and `small`, the latter for peft."""
     folder = tmp_path_factory.mktemp("exported")
-    for kind, name in (("hf", "whole"), ("peft", "small")):
-        found = convert.run(str(run), f"{kind}:{folder / name}")
+    for form, name in (("hf", "whole"), ("peft", "small")):
+        found = convert.run(str(run), f"{form}:{folder / name}")
         assert found["read back"] < rounding(LOGITS)
     return run, folder
 

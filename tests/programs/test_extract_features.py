@@ -211,13 +211,13 @@ def test_both_files_hold_the_same(model, features, tmp_path, monkeypatch):
         assert one.size == other.size == 0 or np.array_equal(one, other)
     file = ParquetFile(parquet)
     assert file.metadata.num_row_groups == 4
-    kind = file.schema_arrow.field("features").type
+    type_ = file.schema_arrow.field("features").type
     if features == "mean":
-        assert file.schema_arrow.names == ["features"] and kind.list_size == 24
+        assert file.schema_arrow.names == ["features"] and type_.list_size == 24
         with np.load(npz) as result:
             assert result.files == ["features"] and result["features"].shape == (len(TEXTS), 24)
         return
-    assert kind.value_type.list_size == 24
+    assert type_.value_type.list_size == 24
     tokens = file.read().column("tokens").to_pylist()
     wanted = [[word for word, _ in words_of(text, model.tokenizer)] for text in TEXTS]
     assert tokens == wanted

@@ -309,8 +309,8 @@ def test_a_model_of_several_labels_that_transformers_made(make_pretrained, tmp_p
     from transformers import AutoTokenizer, BertForSequenceClassification
 
     write_hugging_face(make_pretrained("BertForSequenceClassification"), tmp_path)
-    kind = "multi_label_classification"
-    peer = BertForSequenceClassification.from_pretrained(tmp_path, problem_type=kind).eval()
+    problem_type = "multi_label_classification"
+    peer = BertForSequenceClassification.from_pretrained(tmp_path, problem_type=problem_type).eval()
     with torch.no_grad():
         peer.classifier.weight *= 30
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)

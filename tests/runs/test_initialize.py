@@ -40,12 +40,12 @@ _STACKED = {"scan_layers": True, "vocab_multiple": 64}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind, storage", [("run", {}), ("hf", _STACKED)])
+@pytest.mark.parametrize("form, storage", [("run", {}), ("hf", _STACKED)])
 def test_it_goes_on_where_the_weights_are(
-    tiny_corpus, tiny_run, exported, tmp_path, kind, storage, capsys
+    tiny_corpus, tiny_run, exported, tmp_path, form, storage, capsys
 ):
     """The config has other sizes; those of the weights are used and recorded."""
-    source = str(tiny_run) if kind == "run" else f"hf:{exported}"
+    source = str(tiny_run) if form == "run" else f"hf:{exported}"
     config = tiny_config(
         tiny_corpus,
         init_from=source,

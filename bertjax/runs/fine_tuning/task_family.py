@@ -31,7 +31,7 @@ _FAMILIES: dict[str, type[AnsweredPairs | MultipleChoice | Tagging | QuestionAns
 }
 RERANKER = "reranker"
 # The loss that a reranker has learned by -> what the number is that it predicts.
-_REFERENCE = "theirs"  # the loss of a `CrossEncoder` of sentence-transformers
+_REFERENCE = "reference"  # the loss of a `CrossEncoder` of sentence-transformers
 _VALUES = {
     "binary": "it is a logit: 1 / (1 + exp(-value)) is the probability that they do",
     "squared": "it is on the scale of the scores that were learned",
