@@ -46,8 +46,7 @@ class ByteLevelBPE(BPE):
 
     def _checks(self, description: dict[str, Any], model: dict[str, Any]) -> Mapping[str, Check]:
         *before, last = steps_of(description, "pre_tokenizer") or [{}]
-        # After other steps, each split would get a space before it.
-        prefix = (False,) if before else (False, True)
+        prefix = (False,) if before else (False, True)  # after other steps, each split gets one
         return {
             **super()._checks(description, model),
             "the last type of its pre_tokenizer": (last.get("type"), ("ByteLevel",)),

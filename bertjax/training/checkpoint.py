@@ -44,16 +44,16 @@ def _checksums(tree: Any) -> Any:
     return jax.tree.map(checksum, tree)
 
 
-class _Checksummed(NamedTuple):
+class _Checked(NamedTuple):
     tree: Any
     checksums: Any
 
 
-def _abstract(tree: Any) -> _Checksummed:
+def _abstract(tree: Any) -> _Checked:
     mesh = jax.tree.leaves(tree)[0].sharding.mesh
     replicated = NamedSharding(mesh, PartitionSpec())
     sums = jax.tree.map(lambda _: jax.ShapeDtypeStruct((), jnp.uint32, sharding=replicated), tree)
-    return _Checksummed(tree, sums)
+    return _Checked(tree, sums)
 
 
 def _renamed(tree: Any, pairs: Mapping[str, str]) -> Any:
@@ -172,8 +172,7 @@ class Checkpoints:
         """
         self._damaged.discard(step)
         sealed = {
-            name: _Checksummed(tree, self._checksums(tree))._asdict()
-            for name, tree in trees.items()
+            name: _Checked(tree, self._checksums(tree))._asdict() for name, tree in trees.items()
         }
         with self._system_errors():
             self._checkpointer.save_checkpointables_async(

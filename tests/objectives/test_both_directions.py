@@ -54,11 +54,11 @@ def _states(value: float = 0.0) -> dict[str, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def params():
-    """The encoder's large random weights, and a fresh softmax."""
-    fresh = nn.unbox(jax.jit(OBJECTIVE.model(SPEC).init)(jax.random.key(1)))
+    """The encoder's large random weights, and an initial softmax."""
+    initial = nn.unbox(jax.jit(OBJECTIVE.model(SPEC).init)(jax.random.key(1)))
     elmo = small_elmo(vocab_size=WORDS, num_hidden_layers=2).params["elmo"]
-    assert jax.tree.map(np.shape, fresh["elmo"]) == jax.tree.map(np.shape, elmo)
-    return fresh | {"elmo": jax.tree.map(jnp.asarray, elmo)}
+    assert jax.tree.map(np.shape, initial["elmo"]) == jax.tree.map(np.shape, elmo)
+    return initial | {"elmo": jax.tree.map(jnp.asarray, elmo)}
 
 
 @partial(jax.jit, static_argnames=("objective", "deterministic"))

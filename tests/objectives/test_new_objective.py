@@ -92,14 +92,12 @@ def taught(tiny_corpus, tiny_run, tmp_path_factory):
 @pytest.mark.slow
 def test_parts_begin_with_the_weights_that_they_are_given(taught, tiny_run):
     job, state = taught
-    params, fresh = load_run(tiny_run).params, job.trainer.experiment.initial_state(job.recipe.seed)
+    params, new = load_run(tiny_run).params, job.trainer.experiment.initial_state(job.recipe.seed)
     student, teacher = state.params["student"], job.trainer.experiment.frozen["teacher"]
     for part in (student, teacher):
         jax.tree.map(np.testing.assert_array_equal, part["bert"], params["bert"])
     jax.tree.map(np.testing.assert_array_equal, teacher["pooler"], params["pooler"])
-    jax.tree.map(
-        np.testing.assert_array_equal, student["parity"], fresh.params["student"]["parity"]
-    )
+    jax.tree.map(np.testing.assert_array_equal, student["parity"], new.params["student"]["parity"])
     said = job.announcement().splitlines()
     assert [line.strip() for line in said if "not trained on" in line] == [
         *("not trained on: masked_lm", "not trained on: next_sentence_head"),

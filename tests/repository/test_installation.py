@@ -97,8 +97,8 @@ def test_what_is_installed_is_the_whole_package(tmp_path):
         paths = [path.relative_to(folder) for path in (folder / "bertjax").rglob("*.*")]
         return {str(path) for path in paths if "__pycache__" not in path.parts}
 
-    beside = [path for name in ("configs", "launch") for path in (REPOSITORY / name).rglob("*.py")]
-    within = {f"bertjax/{path.relative_to(REPOSITORY)}" for path in beside}
+    sources = [path for name in ("configs", "launch") for path in (REPOSITORY / name).rglob("*.py")]
+    within = {f"bertjax/{path.relative_to(REPOSITORY)}" for path in sources}
     assert files(tmp_path) == files(REPOSITORY) | within
 
 

@@ -55,7 +55,7 @@ class Recorder:
 def _train(phases, intervals, *, state=None, window=None, devices=1, **changes):
     where, recorder = toy.placement(devices), Recorder()
     state, complete = toy.trainer(where, **changes).train(
-        toy.fresh(where) if state is None else state,
+        toy.initial_state(where) if state is None else state,
         toy.plan(phases, intervals),
         recorder,
         recorder,
@@ -310,7 +310,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(value):
     phases = [toy.phase(0, 2), toy.phase(2, 9, poisoned, name="phase 2")]
     plan = toy.plan(phases, toy.intervals(log=2, checkpoint=1))
     with pytest.raises(NonFiniteLoss) as caught:
-        toy.trainer(where).train(toy.fresh(where), plan, recorder, recorder, {})
+        toy.trainer(where).train(toy.initial_state(where), plan, recorder, recorder, {})
     assert str(caught.value).startswith(f"step 6: the loss is {value}, the gradient's norm")
     assert "the batch is number 3 of phase 2, seed 7" in str(caught.value)
     assert sorted(recorder.saved) == [1, 2, 3, 4, 5]

@@ -117,7 +117,7 @@ def abstract(where: Placement, ema: float = 0.0) -> TrainState:
     return experiment(where, ema).state
 
 
-def fresh(where: Placement, ema: float = 0.0) -> TrainState:
+def initial_state(where: Placement, ema: float = 0.0) -> TrainState:
     """The state at step 0."""
     return experiment(where, ema).initial_state(SEED)
 

@@ -60,9 +60,8 @@ class PermutedTokens:
             ids = rows.arrays["input_ids"]
             length = ids.shape[1]
             predicted, order = np.zeros(ids.shape, bool), np.zeros(ids.shape, np.int32)
-            sections = slice(self.reuse), slice(self.reuse, length)
-            for number, goal in enumerate(self._goals(length)):
-                section = sections[number]
+            both = slice(self.reuse), slice(self.reuse, length)
+            for number, (section, goal) in enumerate(zip(both, self._goals(length), strict=True)):
                 may = ordinary[ids[:, section]]
                 begin = may & begins[ids[:, section]]
                 chosen = spans(may, begin, goal, self.one_in, draws, index, number)

@@ -37,9 +37,7 @@ def page(
       state: what the page was made from; where it is served, another state means a newer page.
       renews: the seconds between two looks at the state; 0: none is served.
     """
-    curves = [
-        each.name for section in sections for chart in section.charts for each in chart.curves
-    ]
+    curves = [each.name for s in sections for chart in s.charts for each in chart.curves]
     most = min(max(_POINTS // max(len(curves), 1), _FEWEST), _MOST)
     places = {name: place for place, name in enumerate(dict.fromkeys(curves))}
     charts: list[Mapping[str, Any]] = []

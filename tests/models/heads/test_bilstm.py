@@ -31,8 +31,8 @@ def inputs():
 
 def init(tagger, inputs):
     """Makes new parameters."""
-    fresh = jax.jit(lambda key: tagger.init(key, inputs, deterministic=True))
-    return nn.unbox(fresh(jax.random.key(0)))["params"]
+    init = jax.jit(lambda key: tagger.init(key, inputs, deterministic=True))
+    return nn.unbox(init(jax.random.key(0)))["params"]
 
 
 def build(combine: str, inputs, **fields):
@@ -186,8 +186,8 @@ def test_over_an_encoder_as_pytorch(spec, make_batch, kind):
     """A class of a text is read from the last states, those of tokens from the state at each."""
     model = HEAD_SPECS[kind].build(dataclasses.replace(spec, causal=True), CLASSES)
     model, batch = model.clone(bilstm=BiLstm(HIDDEN, 2, 0.0)), make_batch()
-    fresh = jax.jit(partial(model.init, deterministic=True))
-    variables = nn.unbox(fresh(jax.random.key(0), batch))
+    init = jax.jit(partial(model.init, deterministic=True))
+    variables = nn.unbox(init(jax.random.key(0), batch))
     params, mask = variables["params"], batch["input_mask"]
     assert params.keys() == {"bert", "bilstm", "classifier"}
     run = partial(model.apply, deterministic=True)

@@ -131,8 +131,8 @@ def test_microbatches_of_like_length_take_the_update_of_the_padded_random_batch(
     two = _trained(padded, TRIAL, tmp_path / "padded")
     assert len(one[1]) == 12 and len(set(one[1])) == 12
     _assert_same(one, two)
-    fresh = flatten_dict(jax.device_get(bucketed.experiment.initial_state(1).params), sep="/")
-    moved = {key: np.abs(leaf - fresh[key]).max() for key, leaf in one[0].items()}
+    initial = flatten_dict(jax.device_get(bucketed.experiment.initial_state(1).params), sep="/")
+    moved = {key: np.abs(leaf - initial[key]).max() for key, leaf in one[0].items()}
     assert min(moved[key] for key in moved if key.endswith("kernel")) > 1e-3
 
 
@@ -257,7 +257,7 @@ def test_a_trial_takes_the_steps_of_pytorch(make_trials, tmp_path, name):
     kind = TASK_LOSSES[family.objective].head_type
     head_spec = PUBLISHED["bert"].classes[kind]
     entries = array_names(HEAD_SPECS[kind].parts(SPEC), SPEC, kind, len(class_names(family)))
-    fresh = jax.device_get(made.experiment.initial_state(TRIAL.seed).params)
+    initial = jax.device_get(made.experiment.initial_state(TRIAL.seed).params)
     peer = getattr(transformers, head_spec)(
         transformers.BertConfig(
             **{key: getattr(SPEC, key) for key in _SIZES},
@@ -265,7 +265,7 @@ def test_a_trial_takes_the_steps_of_pytorch(make_trials, tmp_path, name):
             problem_type="multi_label_classification" if name == "labels" else None,
         )
     )
-    state = {key: torch.tensor(leaf) for key, leaf in names.to_hf(fresh, entries).items()}
+    state = {key: torch.tensor(leaf) for key, leaf in names.to_hf(initial, entries).items()}
     peer.load_state_dict(state)
     groups = [
         {"params": [p for p in peer.parameters() if p.ndim > 1], "weight_decay": 0.5},
