@@ -266,6 +266,7 @@ def test_disentangled_embeddings(batch):
     assert not any(x.any() for x in jax.tree.leaves(gradients["mlm_loss"][DISCRIMINATOR]))
 
 
+@pytest.mark.slow
 def test_weights_of_both_models_give_disentangled_embeddings():
     """The discriminator computes with the embeddings that it is given."""
     model = dataclasses.replace(OBJECTIVE, disentangled=True).model(SPEC)

@@ -67,6 +67,7 @@ def params():
     return nn.unbox(jax.jit(HYBRID.model(SPEC).init)(jax.random.key(1)))
 
 
+@pytest.mark.slow
 def test_its_losses_are_those_of_both_objectives(params):
     """On their rows, by one set of parameters; one counts 1/3, and the other 2/3."""
     batch, still = batch_of(), Rngs(jax.random.key(0), deterministic=True)

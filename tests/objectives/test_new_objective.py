@@ -120,6 +120,7 @@ def test_weights_of_a_part_that_is_not_there(tiny_corpus, tiny_run, tmp_path):
         Job.of(config, str(tmp_path / "run"))
 
 
+@pytest.mark.slow
 def test_the_teacher_is_not_in_the_state(run, tiny_corpus):
     """It has no optimizer state, and a checkpoint has only its identity."""
     job = Job.of(_config(tiny_corpus), str(run))
@@ -133,6 +134,7 @@ def test_the_teacher_is_not_in_the_state(run, tiny_corpus):
     assert data == {**data, "frozen teacher": "seed 0"} and data.keys() > {"train", "heldout"}
 
 
+@pytest.mark.slow
 def test_a_teacher_with_other_weights_is_refused(taught, run, tiny_run, monkeypatch):
     job, _ = taught
     pretrained = open_model(str(tiny_run))
@@ -165,6 +167,7 @@ def test_a_stopped_run_goes_on_exactly(run, tiny_corpus, tmp_path, monkeypatch):
     jax.tree.map(np.testing.assert_array_equal, _params(tmp_path / "run"), _params(run))
 
 
+@pytest.mark.slow
 def test_evaluation(run, tmp_path, capsys):
     """The figures are those of the run, with the same hidden tokens, in the columns it asks for."""
     copy = shutil.copytree(run, tmp_path / "run")
@@ -178,6 +181,7 @@ def test_evaluation(run, tmp_path, capsys):
     assert [line.split()[0] for line in table[2:]] == ["32", "64"]
 
 
+@pytest.mark.slow
 def test_its_warning_is_shown(run, tmp_path, capsys, monkeypatch):
     loaded = load_run(run)
     head = {"kernel": np.zeros((32, 2), np.float32), "bias": np.array([0, 1], np.float32)}
@@ -190,6 +194,7 @@ def test_its_warning_is_shown(run, tmp_path, capsys, monkeypatch):
     assert printed == [f"length {length}: no better than a coin" for length in (32, 64)]
 
 
+@pytest.mark.slow
 def test_other_programs_have_no_use_for_its_model(run):
     with pytest.raises(InputError, match="run: a run with config.objective='parity', whose model"):
         open_model(str(run))

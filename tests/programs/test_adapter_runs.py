@@ -73,6 +73,7 @@ def exported(run, tmp_path_factory):
     return run, folder
 
 
+@pytest.mark.slow
 def test_the_export_and_the_folder_for_peft_compute_the_same(exported):
     _, folder = exported
     config = json.loads((folder / "small" / ADAPTER_CONFIG).read_text())
@@ -82,6 +83,7 @@ def test_the_export_and_the_folder_for_peft_compute_the_same(exported):
     assert_close(_leaves(small.params), _leaves(whole.params))
 
 
+@pytest.mark.slow
 def test_adapters_that_are_none_of_this_model_are_refused(exported, tmp_path):
     run, folder = exported[0], shutil.copytree(exported[1] / "small", tmp_path / "adapter")
     config = json.loads((folder / ADAPTER_CONFIG).read_text())
@@ -111,6 +113,7 @@ def test_adapters_that_are_none_of_this_model_are_refused(exported, tmp_path):
         assert message in str(error.value)
 
 
+@pytest.mark.slow
 def test_a_task_is_learned_by_an_adapter_beside_a_frozen_model(tiny_run, tmp_path):
     """The run has the whole model, and next to it the adapter with the new head."""
     write_cola(tmp_path / "data", rows=64)

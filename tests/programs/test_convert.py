@@ -341,6 +341,7 @@ def test_the_pipeline_of_transformers_labels_as_we_do(fine_tuned, tmp_path):
         assert_close(reference["score"], each["probabilities"][each["label"]], size=LOGITS / 4)
 
 
+@pytest.mark.slow
 def test_an_unfinished_fine_tuning_is_not_exported(fine_tuned, tmp_path):
     shutil.copytree(fine_tuned("CoLA")[1], tmp_path / "run")
     (tmp_path / "run" / "results.json").unlink()

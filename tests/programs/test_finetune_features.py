@@ -48,6 +48,7 @@ def test_it_learns_and_writes_its_predictions(finished):
         open_model(str(run))
 
 
+@pytest.mark.slow
 def test_its_tagger_tags_new_text(finished, tmp_path, capsys):
     data, run = finished
     tagger = open_fine_tuned(str(run / "embeddings"))

@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from tests.helpers.checkout import REPOSITORY
+from tests.helpers.checkout import REPOSITORY, parsed
 from tests.helpers.plain_environment import CORE, EXTRAS, plain_environment
 
 CONSTRAINTS = sorted((REPOSITORY / "constraints").glob("python*.txt"))
@@ -148,7 +148,7 @@ def _imported(node: ast.AST) -> set[str]:
 def test_every_import_is_declared(folder):
     """setup.py requires what a file imports at its top; a function's imports may be in an extra."""
     for path in sorted((REPOSITORY / folder).rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        tree = parsed(path)
         functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]
         lazily = set().union(*map(_imported, functions))
         for module in _imported(tree):

@@ -20,6 +20,7 @@ from bertjax.training.optimizers.spec import OptimizerSpec
 from bertjax.training.state import logical_axes
 from bertjax.training.subset import AdapterSpec, with_subset
 from tests.helpers.closeness import assert_close
+from tests.helpers.slow_cases import others_slow
 from tests.training import toy
 
 LORA = AdapterSpec("lora", rank=3, alpha=5.0)
@@ -50,7 +51,9 @@ def variant(spec, name):
     }[name]
 
 
-@pytest.mark.parametrize("name", ["stacked", "modernbert", "eurobert"])
+@pytest.mark.parametrize(
+    "name", others_slow(["stacked", "modernbert", "eurobert"], "stacked", "eurobert")
+)
 def test_a_fresh_adapter_changes_nothing_and_a_trained_one_is_a_change_of_the_kernels(
     name, spec, make_batch
 ):

@@ -147,12 +147,10 @@ def test_logits_are_those_of_each_document_alone(spec, params, packed, switches)
     assert_each_is_as_alone(spec, params, packed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "packed_form, form",
-    others_slow(
-        [(MaskedLM("packed"), MaskedLM()), (LeftToRight("packed"), LeftToRight())],
-        (MaskedLM("packed"), MaskedLM()),
-    ),
+    [(MaskedLM("packed"), MaskedLM()), (LeftToRight("packed"), LeftToRight())],
     ids=["masked_lm", "left_to_right"],
 )
 def test_loss_and_gradients_are_those_of_each_document_alone(

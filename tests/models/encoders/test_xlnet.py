@@ -205,6 +205,7 @@ def test_a_token_does_not_change_what_is_predicted_before_it():
             np.testing.assert_array_equal(differs[row], order > order[number])
 
 
+@pytest.mark.slow
 def test_packed_documents_do_not_see_each_other():
     params, _, _ = _random_params(SPEC)
     batch = {name: _batch()[name] for name in ("input_ids", "input_mask", "token_type_ids")}

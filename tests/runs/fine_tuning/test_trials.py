@@ -25,6 +25,7 @@ from bertjax.runs.fine_tuning.recipe import TaskRecipe, Trial
 from bertjax.tasks.encoded import IGNORED, Encoded
 from bertjax.training.metrics_log import TRAIN, read_metrics
 from tests.helpers.closeness import assert_close
+from tests.helpers.slow_cases import others_slow
 from tests.helpers.task_files import change
 from tests.runs.fine_tuning.random_tasks import FAMILIES, LONGEST, SPEC, random_sequences
 
@@ -242,7 +243,9 @@ def test_microbatches_train_the_same(make_trials, tmp_path):
 # Questions are left out, because transformers counts padding as a possible answer; and an answer
 # network, which it has not.
 @pytest.mark.peers
-@pytest.mark.parametrize("name", sorted(FAMILIES.keys() - {"answers", "questions"}))
+@pytest.mark.parametrize(
+    "name", others_slow(sorted(FAMILIES.keys() - {"answers", "questions"}), "tagging")
+)
 def test_a_trial_takes_the_steps_of_pytorch(make_trials, tmp_path, name):
     """Compares losses and final parameters, from the same parameters and over the same batches."""
     import torch
