@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertjax.base.checks import about
+from bertjax.base.checks import input_error_at
 from bertjax.base.errors import InputError
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.text.unigram import WORD_MARK
@@ -69,7 +69,9 @@ def fairseq(
     """
     from google.protobuf.message import DecodeError
 
-    with about(f"{origin}: not a SentencePiece model", (DecodeError, KeyError, ValueError)):
+    with input_error_at(
+        f"{origin}: not a SentencePiece model", (DecodeError, KeyError, ValueError)
+    ):
         pieces, trainer, normalizer = sections = _sections(data)
         texts = [piece[_TEXT].decode() for piece in pieces]
     _refuse(*sections, origin)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bertjax.base.checks import about
+from bertjax.base.checks import input_error_at
 from bertjax.base.files import local_folder
 from bertjax.inference.features.compute import Extractor, Options
 from bertjax.inference.features.extract import extract
@@ -32,5 +32,7 @@ def run(model: str, source: str, output: str, options: Options) -> None:
 
 def parse_layers(text: str) -> tuple[int, ...]:
     """Parses layers such as "-4,-3,-2,-1"; raises InputError for another text."""
-    with about(f"--layers={text}", hint="write numbers with commas between them: -1, or -2,-1"):
+    with input_error_at(
+        f"--layers={text}", hint="write numbers with commas between them: -1, or -2,-1"
+    ):
         return tuple(int(layer) for layer in text.split(","))

@@ -19,7 +19,7 @@ from typing import (
 
 import ml_collections
 
-from bertjax.base.checks import check_choice, near
+from bertjax.base.checks import check_choice, did_you_mean
 from bertjax.base.errors import InputError
 from bertjax.base.limits import COMMA, FREE, TRIED, Key
 from bertjax.base.validation import check_numbers, converted, shown
@@ -213,7 +213,7 @@ def _known_keys(key: str, type_: type[_Dataclass]) -> str:
     for field in dataclasses.fields(type_):
         other = Parted.of(field.type).key
         known += other.names if other else [field.name]
-    return f"there are {', '.join(known) or 'none'}{near(key, known)}"
+    return f"there are {', '.join(known) or 'none'}{did_you_mean(key, known)}"
 
 
 @contextlib.contextmanager

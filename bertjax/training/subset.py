@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import jax
 from flax.traverse_util import flatten_dict
 
-from bertjax.base.checks import about
+from bertjax.base.checks import input_error_at
 from bertjax.base.errors import InputError
 from bertjax.base.limits import Count, Positive, check_limits
 from bertjax.training.model import Adapter, Model, Part
@@ -48,7 +48,7 @@ def check_pattern(key: str, pattern: str) -> None:
 
 def check_subset(adapter: AdapterSpec, frozen: str, has_pretrained: bool = True) -> None:
     """Raises InputError if `frozen` is no pattern, or there are no pretrained weights."""
-    with about("config"):
+    with input_error_at("config"):
         check_pattern("frozen", frozen)
     if trains_some(adapter, frozen) and not has_pretrained:
         named = f"adapter.name={adapter.name!r}" if adapter.name else f"frozen={frozen!r}"

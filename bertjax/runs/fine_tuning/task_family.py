@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from bertjax.base.checks import about, check_choice, check_range
+from bertjax.base.checks import check_choice, check_range, input_error_at
 from bertjax.base.errors import InputError
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.sentence_transformers import ACTIVATION
@@ -130,5 +130,5 @@ def task_family_of(pretrained: Pretrained) -> tuple[Family, int]:
         query = min(QuestionAnswering.max_query_length, (max_length - specials) // 3)
         stride = min(QuestionAnswering.stride, max_length - specials - query)
         fields |= {"max_query_length": query, "stride": stride}
-    with about(pretrained.origin):  # its file may have been changed
+    with input_error_at(pretrained.origin):  # its file may have been changed
         return family(**fields), max_length
