@@ -177,6 +177,7 @@ def test_shardings_are_those_of_the_layout(filler):
     assert_close(result, reference)
 
 
+@pytest.mark.slow
 @pytest.mark.devices(2)
 def test_the_examples_of_the_document(make_pretrained, repository, tmp_path):
     """Each block of docs/library.md, with small models in place of the named ones."""

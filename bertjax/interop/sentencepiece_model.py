@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertjax.base.checks import about
+from bertjax.base.checks import input_error_at
 from bertjax.base.errors import InputError
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.text.unigram import WORD_MARK
@@ -44,8 +44,8 @@ def as_library(tokenizer: Tokenizer) -> "tokenizers.Tokenizer":
     from tokenizers import Regex, decoders, normalizers, pre_tokenizers
     from tokenizers import Tokenizer as Library
 
-    pieces, trainer, normalizer = parts = _parts(tokenizer.vocabulary)
-    _refuse(*parts, "this SentencePiece model")
+    pieces, trainer, normalizer = sections = _sections(tokenizer.vocabulary)
+    _refuse(*sections, "this SentencePiece model")
     model = _unigram if trainer.get(_MODEL_TYPE, _UNIGRAM) == _UNIGRAM else _bpe
     library = Library(model(tokenizer, _scores(pieces)))
     steps: list[normalizers.Normalizer] = [] if tokenizer.cased else [normalizers.Lowercase()]
@@ -69,10 +69,12 @@ def fairseq(
     """
     from google.protobuf.message import DecodeError
 
-    with about(f"{origin}: not a SentencePiece model", (DecodeError, KeyError, ValueError)):
-        pieces, trainer, normalizer = parts = _parts(data)
+    with input_error_at(
+        f"{origin}: not a SentencePiece model", (DecodeError, KeyError, ValueError)
+    ):
+        pieces, trainer, normalizer = sections = _sections(data)
         texts = [piece[_TEXT].decode() for piece in pieces]
-    _refuse(*parts, origin)
+    _refuse(*sections, origin)
     pad, unknown, bos, eos = (names[role] for role in ("pad", "unk", "bos", "eos"))
     if is_camembert:  # the model's own <s> and </s> are used, not fairseq's before them
         first_own_piece = 1
@@ -103,7 +105,7 @@ def fairseq(
     }
 
 
-def _parts(data: bytes) -> tuple[list[dict], dict, dict]:
+def _sections(data: bytes) -> tuple[list[dict], dict, dict]:
     """(pieces, settings of training, settings of normalization), each by numbers of fields."""
     fields = list(_fields(data))
     pieces, (trainer,), (normalizer,) = (

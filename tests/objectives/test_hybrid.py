@@ -67,6 +67,7 @@ def params():
     return nn.unbox(jax.jit(HYBRID.model(SPEC).init)(jax.random.key(1)))
 
 
+@pytest.mark.slow
 def test_its_losses_are_those_of_both_objectives(params):
     """On their rows, by one set of parameters; one counts 1/3, and the other 2/3."""
     batch, still = batch_of(), Rngs(jax.random.key(0), deterministic=True)
@@ -204,9 +205,9 @@ def test_a_run(tiny_corpus, tmp_path):
     model = bertjax.load(str(tmp_path / "run"))
     assert complete.run(model.source, ["moo"], 3) == model.complete(["moo"], 3)
     assert perplexity.run(str(tmp_path / "run"), None, 31)["nats_per_token"] > 0
-    given = str(tmp_path / "run"), str(tmp_path / "words.jsonl")
-    assert score.run(*given)["masking"] == "token"
-    assert score.run(*given, part=CAUSAL)["masking"] is None
+    arguments = str(tmp_path / "run"), str(tmp_path / "words.jsonl")
+    assert score.run(*arguments)["masking"] == "token"
+    assert score.run(*arguments, part=CAUSAL)["masking"] is None
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ OBJECTIVE = PermutationLM(reuse=REUSE, memory=MEMORY, one_in=3)
 
 
 def _batch(number: int) -> dict[str, np.ndarray]:
-    """Two predicted tokens in the first part of a row, one in the second, and an unused place."""
+    """Two predicted tokens in a row's first section, one in the second, and an unused place."""
     rng = np.random.default_rng(number)
     order = np.zeros((ROWS, LENGTH), np.int32)
     order[:, REUSE:] = REUSE + 1
@@ -109,6 +109,7 @@ def test_losses_by_place_in_the_order(params):
         assert found[name] == pytest.approx(losses[_thirds() == number].mean(), rel=rounding(1))
 
 
+@pytest.mark.slow
 def test_a_row_reads_what_the_batch_before_has_left(params):
     """The memory of a row is what its layers have read, and only that row depends on it."""
     _, first = _sums(params, {**_batch(0), **_memory()})

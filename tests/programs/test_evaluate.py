@@ -74,6 +74,7 @@ def test_another_corpus_of_the_same_vocabulary(run, tiny_corpus, tmp_path):
     assert written["corpus"] == [str(mixed)]
 
 
+@pytest.mark.slow
 def test_a_run_without_next_sentence(left_to_right_run, tmp_path, capsys):
     shutil.copytree(left_to_right_run, tmp_path / "run")
     results = evaluate.run(str(tmp_path / "run"), None, batches=1)

@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from tests.helpers.checkout import REPOSITORY
+from tests.helpers.checkout import REPOSITORY, parsed
 from tests.helpers.plain_environment import CORE, EXTRAS, plain_environment
 
 CONSTRAINTS = sorted((REPOSITORY / "constraints").glob("python*.txt"))
@@ -97,8 +97,8 @@ def test_what_is_installed_is_the_whole_package(tmp_path):
         paths = [path.relative_to(folder) for path in (folder / "bertjax").rglob("*.*")]
         return {str(path) for path in paths if "__pycache__" not in path.parts}
 
-    beside = [path for name in ("configs", "launch") for path in (REPOSITORY / name).rglob("*.py")]
-    within = {f"bertjax/{path.relative_to(REPOSITORY)}" for path in beside}
+    sources = [path for name in ("configs", "launch") for path in (REPOSITORY / name).rglob("*.py")]
+    within = {f"bertjax/{path.relative_to(REPOSITORY)}" for path in sources}
     assert files(tmp_path) == files(REPOSITORY) | within
 
 
@@ -132,7 +132,7 @@ def _names(lines: list[str]) -> set[str]:
 
 
 def _imported(node: ast.AST) -> set[str]:
-    """The top-level modules that a piece of code imports; within `google`, those of its parts."""
+    """The top-level modules that code imports; within `google`, those of its packages."""
     names = set()
     for each in ast.walk(node):
         if isinstance(each, ast.Import):
@@ -148,7 +148,7 @@ def _imported(node: ast.AST) -> set[str]:
 def test_every_import_is_declared(folder):
     """setup.py requires what a file imports at its top; a function's imports may be in an extra."""
     for path in sorted((REPOSITORY / folder).rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        tree = parsed(path)
         functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]
         lazily = set().union(*map(_imported, functions))
         for module in _imported(tree):

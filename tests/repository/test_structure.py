@@ -2,6 +2,7 @@
 
 import ast
 import fnmatch
+import functools
 import graphlib
 import importlib.util
 import os
@@ -13,7 +14,7 @@ from pathlib import Path
 import ml_collections
 import pytest
 
-from tests.helpers.checkout import REPOSITORY
+from tests.helpers.checkout import REPOSITORY, parsed
 
 # What each room of bertjax may import of bertjax, besides itself. A room is a folder or a top-level
 # file. Only the programs compose; nothing but launch/ imports `programs.commandline`.
@@ -39,7 +40,7 @@ ROOMS = {
         *["base", "text", "data", "tasks", "models", "training", "objectives", "interop"],
         "inference",
     ],
-    # the shipped recipes, made from the settings of all parts
+    # the shipped recipes, made from the settings of all rooms
     "config": ["base", "data", "tasks", "models", "training", "objectives", "runs"],
     # studies of many runs and of what models know
     "lab": ["base", "text", "data", "tasks", "models", "training", "interop", "inference", "runs"],
@@ -142,13 +143,14 @@ def _sources() -> list[Path]:
     return sorted([REPOSITORY / "setup.py", *(p for f in folders for p in f.rglob("*.py"))])
 
 
+@functools.cache
 def _imports(path: Path) -> set[str]:
     """The dotted names of all imports of a file, also inside functions.
 
     `from a import b` counts as `a.b`, where `b` may be a module or a name in one.
     """
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -161,8 +163,8 @@ def _modules() -> dict[str, Path]:
     """Every module of bertjax, by dotted name."""
     modules = {}
     for path in sorted((REPOSITORY / "bertjax").rglob("*.py")):
-        parts = path.relative_to(REPOSITORY).with_suffix("").parts
-        modules[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+        names = path.relative_to(REPOSITORY).with_suffix("").parts
+        modules[".".join(names[:-1] if names[-1] == "__init__" else names)] = path
     return modules
 
 
@@ -241,7 +243,7 @@ def test_outside_libraries_come_in_by_few_files():
 
 def _words(path: Path) -> set[str]:
     """The identifiers of a file, and the words of its texts that are no docstrings."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = parsed(path)
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     docstrings = {
         id(node.body[0].value)
@@ -270,6 +272,7 @@ def test_only_families_name_classes_of_bert():
         _name(path): names
         for path in _modules().values()
         if not any(fnmatch.fnmatchcase(_name(path), pattern) for pattern in _MAY_NAME_BERT)
+        if "Bert" in path.read_text(encoding="utf-8")
         if (names := sorted(filter(_BERT_CLASS.fullmatch, _words(path))))
     }
     assert broken == {}
@@ -333,7 +336,7 @@ def test_program_gives_help_at_once(program):
     result = _run("-X", "importtime", program, "--help")
     assert result.returncode == 0
     text = program.read_text(encoding="utf-8")
-    assert ast.get_docstring(ast.parse(text)).splitlines()[0] in result.stdout
+    assert ast.get_docstring(parsed(program)).splitlines()[0] in result.stdout
     assert ("--config.KEY=VALUE" in result.stdout) == ("DEFINE_config" in text)
     assert f"\n{program.relative_to(program.parent)}:\n" in result.stdout.replace(
         f"{program.parent}/", ""
@@ -344,7 +347,7 @@ def test_program_gives_help_at_once(program):
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
 def test_program_uses_every_flag(program):
-    tree = ast.parse(program.read_text(encoding="utf-8"))
+    tree = parsed(program)
     flags = {
         target.id
         for node in tree.body
@@ -408,7 +411,6 @@ def test_every_file_has_a_caption():
     missing = [
         _name(path)
         for path in _sources()
-        if path.stat().st_size
-        and not (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").split("\n")[0]
+        if path.stat().st_size and not (ast.get_docstring(parsed(path)) or "").split("\n")[0]
     ]
     assert missing == []

@@ -7,7 +7,7 @@ import pytest
 
 from bertjax.base import errors, signals
 from bertjax.programs import commandline
-from tests.helpers.checkout import REPOSITORY
+from tests.helpers.checkout import REPOSITORY, parsed
 
 _VALUE = "…"  # in the page and below, what a message says of the case
 
@@ -22,12 +22,12 @@ def texts() -> set[str]:
     """The texts in the code of the package, with … for what an f-string or a log puts in."""
     found = set()
     for path in sorted((REPOSITORY / "bertjax").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.JoinedStr):
-                parts = [
+                texts = [
                     each.value if isinstance(each, ast.Constant) else _VALUE for each in node.values
                 ]
-                found.add("".join(parts))
+                found.add("".join(texts))
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 found.add(re.sub(r"%\w", _VALUE, node.value))
     return {" ".join(text.split()) for text in found}

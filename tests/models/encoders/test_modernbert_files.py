@@ -37,19 +37,19 @@ def _assert_equal(params, wanted):
 
 def test_what_was_written_with_earlier_paths_is_the_same_model(vocabulary, folder, monkeypatch):
     """A folder of ours is read with the paths of now, and the identity is the first one."""
-    given = random_model(vocabulary, head_types.MASKED_LM, MODERNBERT)
-    flat, pairs = flatten_dict(given.params, sep="/"), reverse(RENAMES["modernbert"])
+    model = random_model(vocabulary, head_types.MASKED_LM, MODERNBERT)
+    flat, pairs = flatten_dict(model.params, sep="/"), reverse(RENAMES["modernbert"])
     before = unflatten_dict({renamed(path, pairs): flat[path] for path in flat}, sep="/")
     assert before["modernbert"]["encoder"]["layer_4"].keys() >= {"feed_forward"}
     assert before["masked_lm"].keys() == {"head", "bias"}
-    earlier = dataclasses.replace(given, params=before)
+    earlier = dataclasses.replace(model, params=before)
     own_folder.write_folder(earlier, folder)
     again = own_folder.read_folder(folder, "again")
-    _assert_equal(again.params, given.params)
+    _assert_equal(again.params, model.params)
     monkeypatch.setattr(pretrained, "RENAMES", {})
-    first, now = earlier.identity, given.identity
+    first, now = earlier.identity, model.identity
     monkeypatch.undo()
-    assert again.identity == given.identity == first != now
+    assert again.identity == model.identity == first != now
 
 
 def test_served_it_takes_what_it_reads(vocabulary, folder):
@@ -71,13 +71,13 @@ def test_served_it_takes_what_it_reads(vocabulary, folder):
     ],
 )
 def test_a_task_begins_from_the_head_of_the_masked_lm(vocabulary, kind):
-    given = random_model(vocabulary, head_types.MASKED_LM, MODERNBERT)
-    began = given.beginning(kind)
+    model = random_model(vocabulary, head_types.MASKED_LM, MODERNBERT)
+    began = model.beginning(kind)
     head = "pooler" if kind == head_types.SEQUENCE_CLASSIFICATION else "token_head"
     assert began.keys() - {"pooler"} == {"modernbert", head} - {"pooler"}
-    of_lm = given.params["masked_lm"]
+    of_lm = model.params["masked_lm"]
     _assert_equal(began[head], {"dense": of_lm["transform"], "norm": of_lm["norm"]})
-    assert began["modernbert"] is given.params["modernbert"]
+    assert began["modernbert"] is model.params["modernbert"]
     again = random_model(vocabulary, kind, MODERNBERT)
     assert again.beginning(kind, again.classes).keys() >= again.params.keys()
     assert not {"classifier", "span"} & again.beginning(head_types.MASKED_LM).keys()

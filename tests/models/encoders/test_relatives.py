@@ -56,12 +56,12 @@ def test_names_cover_the_parameters(name, kind):
         lambda leaf: rng.normal(size=leaf.shape).astype(leaf.dtype),
         nn.unbox(jax.eval_shape(init, text_inputs(spec, **shape))),
     )
-    plain = to_canonical(params, spec)
+    canonical = to_canonical(params, spec)
     classes = 1 if "C" in head_spec.axes else 5
     entries = array_names(head_spec.parts(spec), spec, kind, classes)
-    again = to_jax(to_hf(plain, entries), entries, "test")
-    assert flatten_dict(again).keys() == flatten_dict(plain).keys()
-    jax.tree.map(np.testing.assert_array_equal, again, plain)
+    again = to_jax(to_hf(canonical, entries), entries, "test")
+    assert flatten_dict(again).keys() == flatten_dict(canonical).keys()
+    jax.tree.map(np.testing.assert_array_equal, again, canonical)
     padded = from_canonical(again, spec)[name]["embeddings"]["token"]
     assert padded.shape[0] == 24 and not padded[VOCABULARY:].any()
 
@@ -293,6 +293,7 @@ def test_positions_begin_behind_the_id_of_the_padding():
     "name, kind, decoder, table",
     [
         ("roberta", head_types.MASKED_LM, "lm_head.decoder", "roberta.embeddings.word_embeddings"),
+        ("modernbert", head_types.MASKED_LM, "decoder", "model.embeddings.tok_embeddings"),
         ("gpt2", head_types.CAUSAL_LM, "lm_head", "transformer.wte"),
         ("openai-gpt", head_types.ENCODER, "lm_head", "transformer.tokens_embed"),
     ],

@@ -22,9 +22,8 @@ from bertjax.training.sharding.placement import make_placement
 from bertjax.training.state import logical_axes
 from bertjax.training.step import means
 from tests.helpers.closeness import SEEN, assert_close
-from tests.helpers.slow_cases import others_slow
 
-pytestmark = pytest.mark.devices(8)
+pytestmark = [pytest.mark.devices(8), pytest.mark.slow]
 
 OBJECTIVE = MaskedLMNextSentence()
 ROWS, LENGTH, STEPS = 16, 14, 4
@@ -100,8 +99,8 @@ def _train(
     trainer.check([phase])
     state, metrics = experiment.initial_state(5), []
     for number in range(STEPS):
-        parts = trainer.put(phase, number)
-        state, sums = trainer.update(state, phase, parts, rate(number), seed)
+        microbatches = trainer.put(phase, number)
+        state, sums = trainer.update(state, phase, microbatches, rate(number), seed)
         metrics.append(means(jax.device_get(sums)))
     expected = jax.tree.map(lambda leaf: leaf.sharding, experiment.state)
     assert jax.tree.map(lambda leaf: leaf.sharding, state) == expected
@@ -121,25 +120,19 @@ def one_device():
     return run
 
 
-@pytest.mark.parametrize(
-    "scan_layers, accumulate", [(False, 1), pytest.param(True, 2, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("scan_layers, accumulate", [(False, 1), (True, 2)])
 @pytest.mark.parametrize(
     "name, grid",
-    others_slow(
-        [
-            *[("data", (8, 1)), ("zero1", (8, 1)), ("fsdp", (8, 1)), ("tensor", (2, 4))],
-            *[("tensor", (4, 2)), ("tensor_zero1", (4, 2)), ("tensor_fsdp", (4, 2))],
-            ("sequence", (4, 2)),
-        ],
+    [
+        *[("data", (8, 1)), ("zero1", (8, 1)), ("fsdp", (8, 1)), ("tensor", (2, 4))],
+        *[("tensor", (4, 2)), ("tensor_zero1", (4, 2)), ("tensor_fsdp", (4, 2))],
         ("sequence", (4, 2)),
-    ),
+    ],
 )
 def test_layout_trains_what_one_device_trains(one_device, name, grid, scan_layers, accumulate):
     _assert_trains_the_same(one_device, name, grid, scan_layers, accumulate)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "optimizer, name, grid, scan_layers",
     [
@@ -164,13 +157,6 @@ def _assert_trains_the_same(one_device, name, grid, scan_layers, *how):
     assert_close(params, expected_params, TERMS, size=1.0)  # a scale of a layer norm is 1
 
 
-@pytest.mark.slow
-def test_a_layout_trains_layers_in_one_array_and_batches_in_parts(one_device):
-    """A small version of the slow tests above, which do this in every layout."""
-    _assert_trains_the_same(one_device, "tensor_fsdp", (4, 2), True, 2)
-
-
-@pytest.mark.slow
 def test_gathering_small_shares_together_changes_nothing(monkeypatch):
     """Pods of v6e do it; here, shares of 288 and 480 bytes are small, and of 864 not."""
     alone_metrics, alone = _train("zero1", (8, 1), SPEC, 1)
@@ -182,9 +168,8 @@ def test_gathering_small_shares_together_changes_nothing(monkeypatch):
         np.testing.assert_array_equal(params[path], leaf, err_msg=path)
 
 
-@pytest.mark.slow
 def test_dropout_is_at_work(one_device):
     """Otherwise the equality above would not test dropout; only its seed differs here."""
     one, other = one_device(_spec(False), 1)[0], one_device(_spec(False), 1, OPTIMIZER, 0.0, 4)[0]
-    apart = [abs(a["loss"] - b["loss"]) for a, b in zip(one, other, strict=True)]
-    assert min(apart) > SEEN * one[0]["loss"]
+    differences = [abs(a["loss"] - b["loss"]) for a, b in zip(one, other, strict=True)]
+    assert min(differences) > SEEN * one[0]["loss"]
