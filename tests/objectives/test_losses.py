@@ -248,9 +248,9 @@ def _task(objective: Objective, seed: int = 5):
             f"{side}_positions": (rng.integers(0, 100, ROWS) % lengths).astype(np.int32)
             for side in ("start", "end")
         }
-        for side in ("start", "end"):  # both are right in one row
+        for side, row in (("start", 1), ("end", 2)):  # one is right in two rows, and both in one
             best = np.where(there, outputs[side], -np.inf).argmax(-1)
-            positions[f"{side}_positions"][0] = best[0]
+            positions[f"{side}_positions"][[0, row]] = best[[0, row]]
         return outputs, batch | positions
     if objective.name == "token_classification":
         classified = there & (rng.random(there.shape) < 0.6)
