@@ -12,11 +12,15 @@ ATTENTION = "intermediates"
 
 
 def probabilities(
-    qkv: jax.Array, mask: Mask, pattern: AttentionPattern, rotation: Rotation | None = None
+    qkv: jax.Array,
+    mask: Mask,
+    pattern: AttentionPattern,
+    rotation: Rotation | None = None,
+    bias: jax.Array | float = 0.0,
 ) -> jax.Array:
-    """softmax(query key^T / sqrt(H)), undropped: qkv [B, S, 3, N, H] -> float32 [B, N, S, S]."""
+    """softmax(query key^T / sqrt(H) + bias), undropped: [B, S, 3, N, H] -> float32 [B, N, S, S]."""
     qkv = qkv if rotation is None else rotated(qkv, rotation)
     query, key = (qkv[:, :, number].astype(jnp.float32) for number in range(2))
-    scores = jnp.einsum("bsnh,btnh->bnst", query, key) * qkv.shape[-1] ** -0.5
+    scores = jnp.einsum("bsnh,btnh->bnst", query, key) * qkv.shape[-1] ** -0.5 + bias
     seen = visible(mask, pattern, qkv.shape[1])
     return jax.nn.softmax(jnp.where(seen, scores, jnp.finfo(jnp.float32).min))
