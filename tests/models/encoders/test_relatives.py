@@ -28,13 +28,14 @@ from tests.helpers.closeness import assert_close, rounding
 from tests.helpers.slow_cases import others_slow
 
 NAMES = {"roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Camembert"}
-NAMES |= {"electra": "Electra", "distilbert": "DistilBert"}
+NAMES |= {"electra": "Electra", "distilbert": "DistilBert", "deberta-v2": "DebertaV2"}
 NAMES |= {"eurobert": "EuroBert", "neobert": "NeoBERT"}
 NAMES |= {"openai-gpt": "OpenAIGPT", "gpt2": "GPT2", "xlm": "XLM", "xlnet": "XLNet"}
 LIKE_ROBERTA = ("roberta", "xlm-roberta", "camembert")
 # Sizes of single families. In some, the feed-forward has four times the width in transformers.
 FOUR_TIMES = {"intermediate_size": 96}
 OWN = {"electra": {"embedding_size": 16}, "openai-gpt": FOUR_TIMES, "xlm": FOUR_TIMES}
+OWN["deberta-v2"] = {"position_buckets": 16}
 OWN["eurobert"] = {"num_key_value_heads": 1}
 OWN["xlnet"] = {"max_position_embeddings": 512}  # no field of its config.json
 SIZES = dict(
@@ -44,6 +45,9 @@ SIZES = dict(
     intermediate_size=56,
 )
 CASES = [(name, kind) for name in NAMES for kind in PUBLISHED[name].classes]
+# Models whose class is not in transformers.
+ELSEWHERE = [case for case in CASES if case[0] == "neobert"]
+ELSEWHERE.append(("deberta-v2", head_types.REPLACED_TOKENS))
 CLASSES = tuple(f"class {i}" for i in range(5))
 WITH_CLASSES = (head_types.SEQUENCE_CLASSIFICATION, head_types.TOKEN_CLASSIFICATION)
 VOCABULARY = 97
@@ -132,6 +136,8 @@ def _peer(name: str, kind: str, **settings):
     sizes["is_decoder"] = kind == head_types.CAUSAL_LM
     if name == "eurobert" and kind in WITH_CLASSES:
         del sizes["num_key_value_heads"]  # as many as of queries
+    if name == "deberta-v2":
+        sizes |= PUBLISHED[name].config.written | {"pos_att_type": "p2c|c2p"}
     if name == "gpt2":
         sizes["n_inner"] = sizes.pop("intermediate_size")
     if name == "distilbert":
@@ -159,7 +165,7 @@ def _peer(name: str, kind: str, **settings):
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize("name, kind", [case for case in CASES if case[0] != "neobert"])
+@pytest.mark.parametrize("name, kind", [case for case in CASES if case not in ELSEWHERE])
 def test_the_function_is_that_of_transformers(name, kind, tokenizer):
     """With padding after, and before."""
     _assert_is_the_function(name, kind, tokenizer)
@@ -218,7 +224,9 @@ def _assert_is_the_function(name, kind, tokenizer, **settings):
 
 @pytest.mark.peers
 @pytest.mark.parametrize(
-    "name", ["roberta", "electra", "distilbert", "eurobert", "openai-gpt", "gpt2", "xlm", "xlnet"]
+    "name",
+    ["roberta", "electra", "deberta-v2", "distilbert", "eurobert", "openai-gpt", "gpt2", "xlm"]
+    + ["xlnet"],
 )
 def test_gradients_of_predicted_tokens(name, tokenizer):
     import torch
