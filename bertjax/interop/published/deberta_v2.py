@@ -32,7 +32,7 @@ _WANTED = {
 
 
 def _check_terms(field: str, config: Mapping[str, Any]) -> None:
-    found = config[field] or ()
+    found = config[field]
     names = found.lower().split("|") if isinstance(found, str) else found
     check_only({*map(str.strip, names)} == {*_TERMS}, field, found, repr(_TERMS))
 
@@ -107,14 +107,14 @@ DEBERTA_V2 = Names(
                 "max_relative_positions",
                 Operation(int, _farthest, lambda spec: spec.max_relative_positions or -1),
             ),
-            ("pos_att_type", "", Operation(str | list[str] | None, _check_terms, lambda _: _TERMS)),
+            ("pos_att_type", "", Operation(str | list[str], _check_terms, lambda _: _TERMS)),
             ("embedding_size", "", _WIDTH),
             ("pooler_hidden_size", "", _WIDTH._replace(write=lambda spec: spec.hidden_size)),
             ("attention_head_size", "", Operation(int, _check_head_width)),
         ),
         absent={
             **{"hidden_size": 1536, "num_hidden_layers": 24, "num_attention_heads": 24},
-            **{"intermediate_size": 6144, "position_buckets": -1, "pos_att_type": None},
+            **{"intermediate_size": 6144, "position_buckets": -1, "pos_att_type": ""},
             **_OTHERS,
         },
         wanted=_WANTED,

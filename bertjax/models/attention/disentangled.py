@@ -12,8 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bertjax.models.attention.contract import AttentionPattern, DropoutSpec, Mask
-from bertjax.models.attention.implementations import Qkv, attention
 from bertjax.models.attention.relative import by_distance
 
 
@@ -50,10 +48,12 @@ def _rows(distances: jax.Array, buckets: int, farthest: int) -> jax.Array:
     return jnp.clip(buckets + signed, 0, 2 * buckets - 1)
 
 
-def with_bias(qkv: Qkv, distances: Distances) -> tuple[tuple[jax.Array, ...], jax.Array]:
+def with_bias(
+    qkv: jax.Array | tuple[jax.Array, ...], distances: Distances
+) -> tuple[tuple[jax.Array, jax.Array, jax.Array], jax.Array]:
     """Query, key and value, [B, S, N, H] each, and the bias by distances, [B, N, S, S].
 
-    Both are divided by sqrt(3), for the three terms of a score.
+    A score is divided by sqrt(3), too, for its three terms.
     """
     query, key, value = qkv if isinstance(qkv, tuple) else jnp.unstack(qkv, axis=2)
     length, width = query.shape[1], query.shape[-1]
@@ -64,30 +64,3 @@ def with_bias(qkv: Qkv, distances: Distances) -> tuple[tuple[jax.Array, ...], ja
     of_keys = by_distance(product(key, of_query[backward]), length)
     bias = (of_queries + of_keys.swapaxes(2, 3)) * (3 * width) ** -0.5
     return (query * 3**-0.5, key, value), bias
-
-
-def disentangled_attention(
-    qkv: Qkv,
-    distances: Distances,
-    mask: Mask,
-    pattern: AttentionPattern,
-    *,
-    drop: DropoutSpec | None,
-    way: str,
-    remat: bool,
-) -> jax.Array:
-    """See `bertjax.models.attention.implementations.self_attention`: [B, S, N, H]."""
-
-    def attend(qkv: Qkv, distances: Distances, mask: Mask) -> jax.Array:
-        parts, bias = with_bias(qkv, distances)
-        return attention(
-            *parts,
-            mask=mask.keys,
-            segment_ids=mask.segment_ids,
-            bias=bias,
-            causal=pattern.causal,
-            drop=drop,
-            implementation=way,
-        )
-
-    return (jax.checkpoint(attend) if remat else attend)(qkv, distances, mask)

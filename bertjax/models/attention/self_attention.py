@@ -9,7 +9,7 @@ from flax import linen as nn
 from bertjax.base import axes
 from bertjax.models.attention.choice import EINSUM, KERNEL, Call, taken
 from bertjax.models.attention.contract import AttentionPattern, DropoutSpec, Mask
-from bertjax.models.attention.disentangled import Distances, disentangled_attention, with_bias
+from bertjax.models.attention.disentangled import Distances
 from bertjax.models.attention.implementations import (
     Qkv,
     attention,
@@ -100,8 +100,7 @@ class SelfAttention(nn.Module):
                 qkv, (axes.BATCH, axes.LENGTH, None, axes.ACTIVATION_HEADS, None)
             )
         if self.is_mutable_collection(ATTENTION):
-            parts, bias = (qkv, 0.0) if distances is None else with_bias(qkv, distances)
-            shares = probabilities(joined(parts), mask, self.pattern, rotation, bias)
+            shares = probabilities(joined(qkv), mask, self.pattern, rotation, distances)
             self.sow(ATTENTION, "probabilities", shares)
         if cached:
             context = self._attend_to_cache(joined(qkv), mask.keys, rotation)
@@ -109,11 +108,12 @@ class SelfAttention(nn.Module):
             drop = (
                 DropoutSpec(dropout_seed(self), self.rate, self.dropout_bits) if dropping else None
             )
-            how = dict(drop=drop, way=way, remat=self.remat)
-            if distances is None:
-                context = self_attention(qkv, mask, self.pattern, rotation, **how)
-            else:
-                context = disentangled_attention(qkv, distances, mask, self.pattern, **how)
+            context = self_attention(  # [B, S, N, H]
+                *(qkv, mask, self.pattern, rotation, distances),
+                drop=drop,
+                way=way,
+                remat=self.remat,
+            )
         return dense(heads, embed, self.output_init, name="output")(context)
 
     def _attend_to_cache(
