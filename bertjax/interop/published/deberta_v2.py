@@ -88,7 +88,8 @@ DEBERTA_V2 = Names(
         "cls.predictions.decoder.weight": "deberta.embeddings.word_embeddings.weight",
         "cls.predictions.decoder.bias": "cls.predictions.bias",
     },
-    buffers=(r"deberta\.embeddings\.position_ids",),
+    # Only the authors' decoder of masked tokens reads the table of positions.
+    buffers=(r"deberta\.embeddings\.position_(ids|embeddings\.weight)",),
     spellings=(
         (r"^(?=(embeddings|encoder)\.)", "deberta."),
         (r"^lm_predictions\.lm_head\.(?=dense|LayerNorm)", "cls.predictions.transform."),

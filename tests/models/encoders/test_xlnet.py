@@ -12,10 +12,10 @@ from bertjax.base.errors import InputError
 from bertjax.interop import hugging_face
 from bertjax.interop.names import to_hf, to_jax
 from bertjax.interop.published.registry import PUBLISHED, array_names
+from bertjax.models.attention.relative import by_distance
 from bertjax.models.encoders import head_types
 from bertjax.models.encoders.registry import ENCODERS, make_encoder
 from bertjax.models.encoders.storage import from_canonical
-from bertjax.models.encoders.xlnet.attention import by_distance
 from bertjax.models.encoders.xlnet.spec import XlnetSpec
 from bertjax.models.heads.head_specs import HEAD_SPECS
 from bertjax.models.heads.output_heads import masked_lm
