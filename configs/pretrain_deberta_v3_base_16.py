@@ -5,8 +5,8 @@ Command, on every host of the slice:
     --workdir=RUN
 
 Hardware: 16 TPU chips; 65,536 tokens a chip.
-Expected: the paper's model of 160 GB of text has 90.6 on MNLI (Table 3). Not yet run on TPUs by
-this project.
+Expected: the published model, of 160 GB of text, has 90.6 on MNLI (its card). Not yet run on TPUs
+by this project.
 
 The generator has half of the layers. Its loss alone trains the table of tokens that both read, and
 the discriminator adds one of its own ("gradient-disentangled embedding sharing", section 3.3).
