@@ -1,7 +1,7 @@
 """DeBERTaV3-base (arXiv 2111.09543), an ELECTRA whose attention is disentangled, on 16 TPU chips.
 
 Command, on every host of the slice:
-  python launch/pretrain.py --config=configs/pretrain_deberta_v3_base_16.py --config.corpus=DIR \\
+  python launch/pretrain.py --config=configs/pretrain_deberta_v3_base.py --config.corpus=DIR \\
     --workdir=RUN
 
 Hardware: 16 TPU chips; 65,536 tokens a chip.
