@@ -11,6 +11,7 @@ from bertjax.base.errors import InputError
 from bertjax.inference.features.attention_maps import attention_maps
 from bertjax.interop.hugging_face import write_hugging_face
 from bertjax.models.encoders import head_types
+from bertjax.models.encoders.presets import DebertaV2Spec
 from bertjax.models.encoders.registry import make_encoder
 from tests.helpers.closeness import assert_close
 from tests.helpers.small_models import SPEC
@@ -65,7 +66,7 @@ def test_nothing_is_recorded_where_nobody_asks(make_pretrained):
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize("kind", ["bert", "modernbert"])
+@pytest.mark.parametrize("kind", ["bert", "modernbert", "deberta-v2"])
 def test_they_are_transformers_s(make_pretrained, vocabulary, tmp_path, kind):
     import torch
     import transformers
@@ -73,7 +74,11 @@ def test_they_are_transformers_s(make_pretrained, vocabulary, tmp_path, kind):
     if kind == "bert":
         given = make_pretrained("BertForMaskedLM")
     else:
-        given = modernbert_models.small_model(vocabulary, head_types.MASKED_LM)
+        spec = modernbert_models.SPEC
+        if kind == "deberta-v2":
+            sizes = {name: getattr(spec, name) for name in ("vocab_size", *spec.size_fields)}
+            spec = DebertaV2Spec(**sizes, position_buckets=8)
+        given = modernbert_models.small_model(vocabulary, head_types.MASKED_LM, spec)
     write_hugging_face(given, tmp_path)
     reference = transformers.AutoModel.from_pretrained(tmp_path, attn_implementation="eager").eval()
     tokens, maps = attention_maps(given, TEXT, most=13)
