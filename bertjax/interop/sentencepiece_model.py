@@ -134,7 +134,7 @@ def with_own_ids(
 def deberta_normalizer(cased: bool) -> dict[str, Any]:
     """The normalizer of the class of DeBERTa-v2, in tokenizer.json."""
     spaces = {"Regex": r"\s{2,}|[\n\r\t]"}
-    steps = [] if cased else [{"type": "Lowercase"}]
+    steps: list[dict[str, Any]] = [] if cased else [{"type": "Lowercase"}]
     steps += [{"type": "Replace", "pattern": spaces, "content": " "}, {"type": "NFC"}]
     steps.append({"type": "Strip", "strip_left": False, "strip_right": True})
     return {"type": "Sequence", "normalizers": steps}
