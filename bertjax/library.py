@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bertjax.base.checks import about, check_choice, check_range
+from bertjax.base.checks import check_choice, check_range, input_error_at
 from bertjax.base.errors import InputError
 from bertjax.base.no_tpu import tell_libtpu_where_none_is
 from bertjax.base.validation import converted
@@ -294,7 +294,7 @@ def _line(text: Any) -> str:
     if not text:
         raise InputError("texts: {} is an object without fields")
     wrong = (TypeError, ValueError, RecursionError)
-    with about(f"texts: {text!r:.80} cannot be written as JSON", wrong):
+    with input_error_at(f"texts: {text!r:.80} cannot be written as JSON", wrong):
         return json.dumps(dict(text))
 
 

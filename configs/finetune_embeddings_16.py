@@ -5,7 +5,7 @@ Command, on every host of the slice; RUN lies on a file system that all hosts sh
     --config.init_from=NAME --workdir=RUN
 
 Each query is compared with the passages of all 16 chips: 16,384 of them. A chip encodes its 1,024
-pairs in 16 parts, so that it keeps the activations of 64.
+pairs in 16 chunks, so that it keeps the activations of 64.
 
 Hardware: 16 TPU chips. The TPU compiler says what an update takes, of BERT-Base:
   python launch/compile_check.py --config=configs/finetune_embeddings_16.py --topology=v5e:4x4

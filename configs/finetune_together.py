@@ -36,10 +36,10 @@ def get_config(tasks: str = "MRPC,RTE,STS-B,CoLA") -> ml_collections.ConfigDict:
     del config.task
     # By name; the fields of each as those of config.task in the config of that task alone.
     config.tasks = {}
-    for given in tasks.split(","):
-        name = given.partition("=")[0].replace("-", "_")
-        task = dict(_task(given), data="")  # "": that of config.data
-        check_task_name(name, f"configs/finetune_together.py: {given!r}")
+    for text in tasks.split(","):
+        name = text.partition("=")[0].replace("-", "_")
+        task = dict(_task(text), data="")  # "": that of config.data
+        check_task_name(name, f"configs/finetune_together.py: {text!r}")
         if hasattr(config.tasks, name):  # a task, or a method such as "items"
             raise InputError(
                 f"configs/finetune_together.py:{tasks}: the name {name} is taken: give that task "
@@ -52,8 +52,8 @@ def get_config(tasks: str = "MRPC,RTE,STS-B,CoLA") -> ml_collections.ConfigDict:
     return config
 
 
-def _task(given: str) -> dict:
-    kind, _, problem = given.partition("=")
+def _task(text: str) -> dict:
+    kind, _, problem = text.partition("=")
     if problem in PROBLEMS:
         return section(Table, kind="table", problem=problem)
     if kind in SETS and not problem:
@@ -61,6 +61,6 @@ def _task(given: str) -> dict:
     if kind in OTHERS and not problem:
         return section(TASKS[kind], kind=kind)
     raise InputError(
-        f"configs/finetune_together.py: {given!r}: a task must be one of {', '.join(SETS)}; one of "
+        f"configs/finetune_together.py: {text!r}: a task must be one of {', '.join(SETS)}; one of "
         f"{', '.join(OTHERS)}; or NAME=PROBLEM, with a problem of {', '.join(PROBLEMS)}"
     )

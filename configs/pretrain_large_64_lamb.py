@@ -9,7 +9,7 @@ Command, on every host of the slice:
 
 Both train on 512 million sequences. For the second stage of 64k, that paper repeats the warm-up of
 the rate; here the rate continues to fall.
-Hardware: 64 TPU chips; each update computes its batch in parts.
+Hardware: 64 TPU chips; each update computes its batch in microbatches.
 The TPU compiler's estimate for v5e, 32k: 0.92 s an update at length 128 (MFU 68 %), 3.7 s at 512
 (71 %), plus collectives of 0.06 and 0.47 s at the links' full speed; by count 0.73 s and 3.5 s; 6.2
 GiB of a chip's 15.75:

@@ -18,7 +18,7 @@ from bertjax.config import modern_config, place_on_pod
 
 
 def get_config() -> ml_collections.ConfigDict:
-    """The modern recipe, its batches in parts that fit into a chip's memory."""
+    """The modern recipe, its microbatches of a size that fits into a chip's memory."""
     config = place_on_pod(modern_config())
     config.phase_1.update(accumulate=4)
     config.phase_2.update(accumulate=8)

@@ -11,7 +11,7 @@ next. 4 layers of 256 reach 5.99 nats (unigram baseline 6.95) after 20 minutes o
 
 A row is a stretch of the stream of all documents, with the special tokens at its end. The same row
 of the next batch begins `reuse` tokens later, so the text after them is read twice, the second time
-with more memory. The order is drawn for each part of a row, and the first part, which is
+with more memory. The order is drawn for each section of a row, and the first, which is
 remembered, does not see the second. The memory is saved with the run, and evaluation begins without
 one. What fills in blanks and scores texts hides the tokens that it asks for from the content
 stream, as perm_mask of transformers does, and the query stream predicts each from all others. A
@@ -22,7 +22,7 @@ Paper (arXiv 1906.08237, section A.4.1; zihangdai/xlnet for what it does not say
 SentencePiece of 32,000 pieces (`--tokenizer=xlnet` of launch/prepare_corpus.py), K = 6, 512 tokens,
 of which 256 are reused, a memory of 384, 500,000 updates of 8,192 rows (large) with a rate of 4e-4
 after 40,000 updates of warm-up, a decay of 0.01 and an epsilon of 1e-6. There half of the rows are
-read backwards, and A and B follow the part that is reused; here all go forwards, and one text
+read backwards, and A and B follow the text that is reused; here all go forwards, and one text
 follows. Set `--config.model.size=base` or `large`, and the length, reuse and memory, for that.
 """
 

@@ -187,20 +187,20 @@ _ABOUT_EXTRAS = "`pip install -e '.[NAME]'` in the checkout installs what only s
 
 def config_page() -> str:
     """The page of every key of a config, of the configs, and of every flag of a program."""
-    parts = [page().rstrip("\n"), "## Flags of the programs", _ABOUT_FLAGS]
+    sections = [page().rstrip("\n"), "## Flags of the programs", _ABOUT_FLAGS]
     for name in (each for names in GROUPS.values() for each in names):
         rows = [(f"`--{flag}`", *rest) for flag, *rest in flags_of(_program(name))]
-        parts += [f"### bertjax {name}", f"{summary(_program(name))}."]
-        parts.append(_table(("flag", "values", "default", ""), rows))
-    parts += ["## The configs", _ABOUT_CONFIGS]
+        sections += [f"### bertjax {name}", f"{summary(_program(name))}."]
+        sections.append(_table(("flag", "values", "default", ""), rows))
+    sections += ["## The configs", _ABOUT_CONFIGS]
     for kind in ("pretrain", "finetune"):
-        parts.append(configs(kind))
+        sections.append(configs(kind))
     for kind in ("pretrain", "finetune"):
         for name, text in docstrings(kind).items():
-            parts += [f"### {name}", f"```text\n{text}\n```"]
-    parts += ["## Layouts", _ABOUT_LAYOUTS, layouts()]
-    parts += ["## Classes of transformers", _ABOUT_CLASSES, classes()]
-    return "\n\n".join([*parts, "## Extras", _ABOUT_EXTRAS, extras()]) + "\n"
+            sections += [f"### {name}", f"```text\n{text}\n```"]
+    sections += ["## Layouts", _ABOUT_LAYOUTS, layouts()]
+    sections += ["## Classes of transformers", _ABOUT_CLASSES, classes()]
+    return "\n\n".join([*sections, "## Extras", _ABOUT_EXTRAS, extras()]) + "\n"
 
 
 # -------------------------------------------------------------- weights, layouts and extras

@@ -29,8 +29,8 @@ def main(_) -> None:
     from bertjax.programs import compile_check
 
     title = Path(flags.FLAGS["config"].config_filename).stem
-    given = _CONFIG.value, _TOPOLOGY.value, _JSON.value, _IMAGE.value
-    compile_check.run(*given, title, _DOCUMENT.value)
+    values = _CONFIG.value, _TOPOLOGY.value, _JSON.value, _IMAGE.value
+    compile_check.run(*values, title, _DOCUMENT.value)
 
 
 if __name__ == "__main__":

@@ -23,11 +23,11 @@ use_environment() {
 
 # The package and each extra have a stamp, so a request for fewer extras installs nothing.
 _is_up_to_date() {
-  local folder="$1" part
+  local folder="$1" name
   shift
   "$PYTHON" -c "" 2>/dev/null || return 1
-  for part in package "$@"; do
-    cmp -s "$folder/.bertjax-$part" <(_fingerprint) || return 1
+  for name in package "$@"; do
+    cmp -s "$folder/.bertjax-$name" <(_fingerprint) || return 1
   done
 }
 
@@ -37,7 +37,7 @@ _fingerprint() {
 }
 
 _install() {
-  local folder="$1" base extras part version arguments
+  local folder="$1" base extras name version arguments
   shift
   if ! "$PYTHON" -m pip --version >/dev/null 2>&1; then
     base="$(_find_python)"
@@ -57,8 +57,8 @@ _install() {
   # With --use-pep517, every version of pip builds seqeval, which is source, in the same way.
   "$PYTHON" -m pip install --no-compile --use-pep517 "${arguments[@]}" |
     awk '/^ *(Downloading|Using cached|Installing) / { print substr($0, 1, 100); fflush() }' >&2
-  for part in package "$@"; do
-    _fingerprint >"$folder/.bertjax-$part"
+  for name in package "$@"; do
+    _fingerprint >"$folder/.bertjax-$name"
   done
 }
 

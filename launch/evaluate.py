@@ -1,6 +1,6 @@
 """Evaluates a model on held-out text: python launch/evaluate.py --model=RUN
 
-Or a model of vectors, or a reranker, on similarity and retrieval: --on=likeness:FILE,retrieval:DIR
+Or a model of vectors, or a reranker: --on=similarity:FILE,retrieval:DIR
 """
 
 from absl import flags
@@ -18,7 +18,7 @@ _SAME_TEXT = flags.DEFINE_boolean(
 )
 _BATCHES = flags.DEFINE_integer("batches", 50, "Held-out batches at each length.", lower_bound=1)
 _ON = flags.DEFINE_string(
-    "on", None, "Pairs of texts: pairs:DIR, likeness:FILE or retrieval:DIR, with commas between."
+    "on", None, "Pairs of texts: pairs:DIR, similarity:FILE or retrieval:DIR, with commas between."
 )
 _STRIDE = flags.DEFINE_integer(
     "stride", None, "Perplexity of a model that reads left to right: windows move on by so many."

@@ -37,8 +37,8 @@ def main(_) -> None:
             if _DOCUMENTS.value is None:
                 why = "no --documents are given, among which it would search"
                 commandline.refuse(why, "nearest")
-            given = source, _INPUT.value, _OUTPUT.value
-            predict_vectors.run(*given, _DOCUMENTS.value, _NEAREST.value)
+            values = source, _INPUT.value, _OUTPUT.value
+            predict_vectors.run(*values, _DOCUMENTS.value, _NEAREST.value)
         case source:
             commandline.refuse(f"{_MODEL.value} makes no vectors of texts", "documents", "nearest")
             predict.run(source, _INPUT.value, _OUTPUT.value)

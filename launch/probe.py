@@ -17,8 +17,8 @@ flags.mark_flags_as_required(["model", "data"])
 def main(_) -> None:
     from bertjax.programs import probe
 
-    given = _MODEL.value, _DATA.value, _LAYERS.value, _RANKS.value
-    probe.run(*given, _MOST.value, _BASELINES.value, _OUTPUT.value)
+    values = _MODEL.value, _DATA.value, _LAYERS.value, _RANKS.value
+    probe.run(*values, _MOST.value, _BASELINES.value, _OUTPUT.value)
 
 
 if __name__ == "__main__":

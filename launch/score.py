@@ -28,8 +28,8 @@ flags.mark_flags_as_required(["model", "data"])
 def main(_) -> None:
     from bertjax.programs import score
 
-    given = _MODEL.value, _DATA.value, _MASKING.value, _MOST.value, _OUTPUT.value
-    score.run(*given, _PART.value)
+    values = _MODEL.value, _DATA.value, _MASKING.value, _MOST.value, _OUTPUT.value
+    score.run(*values, _PART.value)
 
 
 if __name__ == "__main__":

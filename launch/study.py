@@ -24,11 +24,11 @@ flags.mark_flags_as_required(["study", "corpus", "workdir"])
 def main(_) -> int:
     from bertjax.programs import study
 
-    given = (_STUDY.value, _SCALE.value, _CORPUS.value, _DATA.value, _WORKDIR.value)
+    values = (_STUDY.value, _SCALE.value, _CORPUS.value, _DATA.value, _WORKDIR.value)
     if _STAGE.value:
-        return study.run_stage(*given, _ONLY.value, _STAGE.value)
+        return study.run_stage(*values, _ONLY.value, _STAGE.value)
     return study.run(
-        *given, _ONLY.value, program=__file__, at_once=_AT_ONCE.value, dry_run=_DRY_RUN.value
+        *values, _ONLY.value, program=__file__, at_once=_AT_ONCE.value, dry_run=_DRY_RUN.value
     )
 
 

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 @contextlib.contextmanager
-def about(
+def input_error_at(
     place: Any, errors: type[Exception] | tuple[type[Exception], ...] = ValueError, hint: str = ""
 ) -> Iterator[None]:
     """Makes such errors of the block an InputError: the place, why, and the hint."""
@@ -27,11 +27,11 @@ def about(
 
 def converted_with_hint(value: Any, type_: type[T], origin: Any, hint: str) -> T:
     """A value of `origin`, as `converted` gives it; an InputError also says the hint."""
-    with about(origin, hint=hint):
+    with input_error_at(origin, hint=hint):
         return converted(value, type_)
 
 
-def near(name: Any, known: Iterable[str]) -> str:
+def did_you_mean(name: Any, known: Iterable[str]) -> str:
     """Says of an unknown name which known one is like it; or ""."""
     return "".join(f": did you mean {x}?" for x in difflib.get_close_matches(str(name), known, 1))
 
@@ -43,7 +43,7 @@ def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
         shown_value = value if name.startswith("--") else shown(value)
         names = [str(choice) or "''" for choice in known]
         raise InputError(
-            f"{name}={shown_value}: must be one of {', '.join(names)}{near(value, names)}"
+            f"{name}={shown_value}: must be one of {', '.join(names)}{did_you_mean(value, names)}"
         )
 
 
@@ -53,10 +53,10 @@ def check_range(name: str, value: int, least: int, most: int, why: str = "") -> 
         raise InputError(f"{name}={value}: must be from {least} to {most}{why}")
 
 
-def check_divides(name: str, value: int, parts: str, count: int) -> None:
-    """Raises InputError unless a number divides into parts."""
+def check_divides(name: str, value: int, divisor: str, count: int) -> None:
+    """Raises InputError unless a number is a multiple of another."""
     if count and value % count:
-        raise InputError(f"{name}={value} does not divide into {parts}={count} parts")
+        raise InputError(f"{name}={value} is not a multiple of {divisor}={count}")
 
 
 def check_given(name: str, value: Any, hint: str) -> None:

@@ -62,7 +62,7 @@ class Progress:
             self._print_line()
 
     def leave_out(self, seconds: float) -> None:
-        """Says that the last seconds, such as those of a compilation, are no part of the rate."""
+        """Says that the last seconds, such as those of a compilation, do not count in the rate."""
         self._left_out += seconds
         if self._terminal:
             self._bar.last_print_t += seconds  # where tqdm begins the time of the next units

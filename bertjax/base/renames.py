@@ -7,7 +7,7 @@ from collections.abc import Mapping
 def renamed(path: str, pairs: Mapping[str, str]) -> str:
     """A path, "a/b/c", under its other name; itself if it has none.
 
-    `pairs` are parts of paths -> what they become. "*" is any one name, at most one in a pair.
+    `pairs` are subpaths -> what they become. "*" is any one name, at most one in a pair.
     """
     for before, after in pairs.items():
         whole = re.escape(before).replace(r"\*", "([^/]+)")

@@ -76,8 +76,8 @@ def executed(dump: str, rounds: float = 1) -> int:
     """The bundles that a dump's program executes, with the rounds of its loops.
 
     Kernels, and most fusions, work in a loop that has one or two rounds more than blocks, because
-    loads and stores run during the work on other blocks; these rounds skip the work. A part that
-    only some rounds execute is counted as often as the others, unless the loop's counter alone
+    loads and stores run during the work on other blocks; these rounds skip the work. What only
+    some rounds execute is counted as often as the others, unless the loop's counter alone
     decides. Of the loops whose number of rounds depends on data, the longest is counted with
     `rounds`, their mean number, and the others with one.
     """
@@ -128,8 +128,8 @@ def _branches(rows: Sequence[str]) -> Iterator[_Branch]:
     for place, row in enumerate(rows):
         for negated, predicate, region in _BRANCH.findall(row):
             if region in begins:  # the others lead to the end of the program
-                behind = range(place + 1, len(rows))
-                last = next((at for at in behind if "End region" in rows[at]), len(rows) - 1)
+                later = range(place + 1, len(rows))
+                last = next((at for at in later if "End region" in rows[at]), len(rows) - 1)
                 yield _Branch(place, last, begins[region], predicate, bool(negated))
 
 
@@ -159,7 +159,7 @@ def _truths(
         return [compare(value, int(found[3])) for value in values]
     if found := re.match(r"pnand (%\w+), (%\w+) *$", operation):
         both = zip(
-            *(_truths(scalars, part, counter, values) for part in found.groups()), strict=True
+            *(_truths(scalars, operand, counter, values) for operand in found.groups()), strict=True
         )
         return [True if False in pair else None if None in pair else False for pair in both]
     return [None] * len(values)

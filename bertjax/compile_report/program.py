@@ -14,7 +14,7 @@ _BYTES = {
     **dict.fromkeys(("s64", "u64", "f64"), 8),
 }
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
-_SLICES = ("dynamic-slice", "slice", "gather")  # they read a part of their first operand
+_SLICES = ("dynamic-slice", "slice", "gather")  # they read a slice of their first operand
 _UPDATE = "dynamic-update-slice"  # it writes its second operand into its first, in place
 _KERNEL_METADATA = re.compile(r'kernel_metadata=\{\s*"rounds":"(\d+)"\s*\}')  # on three lines
 _NO_ESTIMATE = str(2**63 - 1)  # what libtpu 0.0.50.1 gives an embedding's gather on v6e
@@ -31,7 +31,7 @@ class Instruction:
       cycles: the compiler's estimate; None if the compiler gives none.
       chain: the number of an asynchronous collective, which all of its steps have; else None.
       runs: the computations whose instructions it runs: their names, and how many times each runs.
-      holds: the computations that are part of the instruction itself, in a fusion.
+      holds: the computations inside the instruction itself, in a fusion.
       form: its text without names, origins and estimates.
       rounds: of a kernel, the most rounds of its loop over blocks of keys; 0 if it has none.
     """
@@ -149,7 +149,7 @@ class Program:
     def hbm_bytes(self, instruction: Instruction) -> int:
         """The bytes of HBM that an instruction reads and writes, with the padding of tiles.
 
-        Of an operand that a fusion slices or updates in place, only that part is counted.
+        Of an operand that a fusion slices or updates in place, only that slice is counted.
         """
         read = sum(self._read(instruction, place) for place in range(len(instruction.operands)))
         updates = [inner for inner in self._inside(instruction) if inner.opcode == _UPDATE]
@@ -162,13 +162,13 @@ class Program:
         inside = self._inside(instruction)
         parameter = ("parameter", (str(place),))
         names = [inner.name for inner in inside if (inner.opcode, inner.operands) == parameter]
-        parts = [
+        reads = [
             self._bytes_read_by(user, at)
             for user in inside
             for at, operand in enumerate(user.operands)
             if operand in names
         ]
-        return min(whole, sum(parts)) if parts else whole
+        return min(whole, sum(reads)) if reads else whole
 
     def _bytes_read_by(self, user: Instruction, place: int) -> int:
         """The bytes that an instruction of a fusion reads of an operand."""
@@ -260,7 +260,7 @@ def _instruction(line: str, limits: Mapping[str, list[int]]) -> Instruction:
 
 
 def _form(text: str) -> str:
-    """An instruction's text without the parts that do not change how it is compiled."""
+    """An instruction's text without what does not change how it is compiled."""
     text = re.sub(r", (?:metadata|control-predecessors)=\{[^}]*\}|, calls=[^ ,]*", "", text)
     kernel = re.search(r'"body":"[^"]*"', text)  # the program of a custom call
     return re.sub(r"%[\w.-]+", "%", text.partition(", backend_config=")[0]) + (kernel or [""])[0]

@@ -348,7 +348,7 @@ def table(report: Report) -> str:
     used = report.arguments + report.temporaries
     lines = [
         f"length {step.length}, {step.batch_size} sequences"
-        + (f" in {step.accumulate} parts" if step.accumulate > 1 else "")
+        + (f" in {step.accumulate} microbatches" if step.accumulate > 1 else "")
         + f", on {report.slice} ({report.chips} chips)",
         f"  memory of a device: {used / GIB:.2f} GiB of {report.memory / GIB:.2f}: state and batch "
         f"{report.arguments / GIB:.2f}, temporaries {report.temporaries / GIB:.2f}: "
@@ -420,7 +420,7 @@ def _cell(forward: float, backward: float, total: float) -> str:
 
 
 LEFT_OUT = """\
-No TPU has taken part. Estimate: the cycles of XLA's cost model. It charges a byte written to HBM
+No TPU was used. Estimate: the cycles of XLA's cost model. It charges a byte written to HBM
 several times the published time, and knows no kernels of our own; of these it has the count. Count:
 the compiled bundles, or the bytes of HBM at the published rate, if they take longer; without
 waiting for results, and without rounds of loops that depend on data. The compiler dumps no bundles

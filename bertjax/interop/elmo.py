@@ -5,7 +5,7 @@ from types import ModuleType
 
 import numpy as np
 
-from bertjax.base.checks import about
+from bertjax.base.checks import input_error_at
 from bertjax.base.errors import InputError
 from bertjax.base.extras import install
 from bertjax.base.files import atomic_write, read_json, write_json
@@ -26,7 +26,7 @@ def read_elmo(folder: Path, origin: str) -> Pretrained:
     h5py = import_h5py(origin)
     options = _single_file(folder, _OPTIONS, origin)
     described = read_json(options, OPTIONS, hint=_HINT)
-    with about(options):
+    with input_error_at(options):
         spec = ElmoSpec(**read_options(described))
     weights = _single_file(folder, _WEIGHTS, origin)
     arrays: dict[str, np.ndarray] = {}
@@ -35,7 +35,7 @@ def read_elmo(folder: Path, origin: str) -> Pretrained:
         if isinstance(item, h5py.Dataset):
             arrays[name] = np.asarray(item, np.float32)
 
-    with about(f"{weights}: damaged", OSError, "copy it anew"), h5py.File(weights) as file:
+    with input_error_at(f"{weights}: damaged", OSError, "copy it anew"), h5py.File(weights) as file:
         file.visititems(keep)
     entries = array_names([spec.encoder], spec, head_types.ENCODER, 0)
     known = {entry.hf_name for entry in entries}
@@ -64,7 +64,9 @@ def write_elmo(pretrained: Pretrained, folder: Path) -> None:
 
 def import_h5py(origin: str) -> ModuleType:
     """The library h5py; InputError if it is not installed."""
-    with about(f"{origin}: h5py reads and writes such weights", ImportError, install("elmo")):
+    with input_error_at(
+        f"{origin}: h5py reads and writes such weights", ImportError, install("elmo")
+    ):
         import h5py
     return h5py
 

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import numpy as np
 
-from bertjax.base.checks import about
+from bertjax.base.checks import input_error_at
 from bertjax.base.errors import InputError
 from bertjax.base.extras import install
 from bertjax.interop.hugging_face import assemble, part_of, spec_of
@@ -101,13 +101,15 @@ def import_tensorflow() -> ModuleType:
 
 def _read(checkpoint: Path, origin: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """The weights under Hugging Face's names; and the other variables, each with the reason."""
-    with about(f"{origin}: TensorFlow reads such checkpoints", ImportError, install("tf1")):
+    with input_error_at(
+        f"{origin}: TensorFlow reads such checkpoints", ImportError, install("tf1")
+    ):
         tf = import_tensorflow()
     raw: dict[str, np.ndarray] = {}
     left_out: dict[str, str] = {}
     slots: collections.Counter[str] = collections.Counter()
     damaged = tf.errors.OpError, IndexError  # IndexError: a file that ends too soon
-    with about(f"{origin}: {checkpoint.name} is damaged or incomplete", damaged):
+    with input_error_at(f"{origin}: {checkpoint.name} is damaged or incomplete", damaged):
         reader = tf.train.load_checkpoint(str(checkpoint))
         dtypes = reader.get_variable_to_dtype_map()
         for name in sorted(dtypes):

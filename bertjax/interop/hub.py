@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from bertjax.base.checks import about
+from bertjax.base.checks import input_error_at
 from bertjax.base.errors import InputError
 
 # Only these files are downloaded, and never pickles.
@@ -27,7 +27,7 @@ def model_folder(name: str) -> Path:
 
     no_name = f"hf:{name}: no such folder, and not the name of a model on the hub"
     try:
-        with about(no_name, HFValidationError):
+        with input_error_at(no_name, HFValidationError):
             return Path(snapshot_download(name, allow_patterns=list(_FILES)))
     except RepositoryNotFoundError as error:
         raise InputError(
@@ -48,7 +48,7 @@ def check_access(name: str) -> None:
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id
 
-    with about(f"--push={name}", HFValidationError):
+    with input_error_at(f"--push={name}", HFValidationError):
         validate_repo_id(name)
     if not get_token():
         raise InputError(

@@ -10,7 +10,7 @@ import numpy as np
 import safetensors
 from safetensors.numpy import save
 
-from bertjax.base.checks import about, check_in_folder
+from bertjax.base.checks import check_in_folder, input_error_at
 from bertjax.base.errors import InputError
 from bertjax.base.files import inside, write_json
 from bertjax.interop import json_files
@@ -111,7 +111,7 @@ def spec_of(
     config: Mapping[str, Any], family: EncoderFamily, origin: str, file: str = CONFIG_FILE
 ) -> EncoderSpec:
     """The spec in a config.json, or in Google's bert_config.json (`file`)."""
-    with about(f"{origin}: {file}"):
+    with input_error_at(f"{origin}: {file}"):
         return family.spec(**PUBLISHED[family.name].config.read(config))
 
 
@@ -180,7 +180,7 @@ def _weight_files(folder: Path, origin: str, config: Mapping[str, Any]) -> list[
 
 def read_arrays(path: Path, family: EncoderFamily) -> dict[str, np.ndarray]:
     """The arrays of a file: floats as float32, which is exact; other constants as bytes."""
-    with about(f"{path}: damaged", safetensors.SafetensorError):
+    with input_error_at(f"{path}: damaged", safetensors.SafetensorError):
         pairs = safetensors.deserialize(path.read_bytes())
     arrays = {}
     for name, content in pairs:
@@ -357,7 +357,7 @@ def has_model(spec: EncoderSpec, head_type: str) -> bool:
 
 def fields_of(spec: EncoderSpec, origin: str) -> dict[str, Any]:
     """The fields of config.json for a spec, which `spec_of` reads; InputError if there are none."""
-    with about(origin):
+    with input_error_at(origin):
         return names_of(spec).config.write(spec)
 
 

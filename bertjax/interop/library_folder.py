@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from bertjax.base.checks import about, check_in_folder
+from bertjax.base.checks import check_in_folder, input_error_at
 from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write, write_json
 from bertjax.interop import json_files, sentencepiece_model
@@ -155,7 +155,7 @@ def _read_pieces_and_merges(named: NamedTokens, kind: str) -> Tokenizer:
     path, merges_file = named.folder / PIECES_FILE, named.folder / MERGES_FILE
     pieces = read_optional(path, json_files.PIECES) or {}
     check_in_folder(merges_file, named.folder)
-    with about(f"{merges_file}: not UTF-8", UnicodeDecodeError, "download it again"):
+    with input_error_at(f"{merges_file}: not UTF-8", UnicodeDecodeError, "download it again"):
         lines = merges_file.read_bytes().decode().split("\n")
     merges = [line for line in lines if line and not line.startswith("#version")]
     if kind == MOSES_BPE:  # XLM's program wrote how often each was seen
@@ -254,7 +254,7 @@ def _added_tokens(
 
 
 def write_xlm(tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
-    """Writes XLM's vocab.json and merges.txt; returns its part of tokenizer_config.json."""
+    """Writes XLM's vocab.json and merges.txt; returns its fields of tokenizer_config.json."""
     content = tokenizer.description()
     write_json(folder / PIECES_FILE, content["model"]["vocab"])
     with atomic_write(folder / MERGES_FILE, "w") as file:

@@ -113,14 +113,14 @@ class Entry(NamedTuple):
     Attributes:
       shape, transposed, order: those of `Formed`.
       inner: its shape here.
-      part: its number among those that are stacked in one array here, such as query, key, value.
+      stack_index: its place among those stacked in one array here, such as query, key, value.
     """
 
     hf_name: str
     shape: tuple[int, ...]
     path: str
     inner: tuple[int, ...]
-    part: int | None = None
+    stack_index: int | None = None
     transposed: bool = False
     order: tuple[int, ...] = ()
 
@@ -246,8 +246,8 @@ def _entries_of_row(place: str, hf_name: str, form: list[Form], arrays: Arrays) 
                 inner = inner[:inputs] + inner[inputs + 1 :]
             usual = _flat if ending else _same_shape
             shape, transposed, order = (form[0] if form else usual)(inner, inputs)
-            part = number if len(stacked) > 1 else None
-            yield Entry(name + their_ending, shape, path, inner, part, transposed, order)
+            stack_index = number if len(stacked) > 1 else None
+            yield Entry(name + their_ending, shape, path, inner, stack_index, transposed, order)
 
 
 def _alternatives(hf_name: str) -> list[str]:
@@ -276,7 +276,7 @@ def to_jax(arrays: Mapping[str, np.ndarray], entries: list[Entry], origin: str) 
         array = array[np.argsort(entry.order)] if entry.order else array
         array = array.reshape(len(array), -1).T if entry.transposed else array
         array = array.reshape(entry.inner)
-        if entry.part is None:
+        if entry.stack_index is None:
             flat[entry.path] = np.ascontiguousarray(array)
         else:
             stacks.setdefault(entry.path, []).append(array)
@@ -291,8 +291,8 @@ def to_hf(params: Mapping[str, Any], entries: list[Entry]) -> dict[str, np.ndarr
     flat, arrays = flatten_dict(params, sep="/"), {}
     for entry in entries:
         array = flat[entry.path]
-        if entry.part is not None:
-            array = np.take(array, entry.part, _stack_axis(entry.path))
+        if entry.stack_index is not None:
+            array = np.take(array, entry.stack_index, _stack_axis(entry.path))
         if entry.transposed:
             array = array.reshape(-1, entry.shape[0]).T
         array = array.reshape(entry.shape)
@@ -302,5 +302,5 @@ def to_hf(params: Mapping[str, Any], entries: list[Entry]) -> dict[str, np.ndarr
 
 
 def _stack_axis(path: str) -> int:
-    """The axis of parts: the first output in [D, 3, N, H], and the first in [3, N, H]."""
+    """The axis of stacked arrays: the first output in [D, 3, N, H], and the first in [3, N, H]."""
     return 1 if path.endswith("/kernel") else 0

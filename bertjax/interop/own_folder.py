@@ -10,7 +10,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from bertjax.base.checks import about
+from bertjax.base.checks import input_error_at
 from bertjax.base.errors import InputError
 from bertjax.base.files import read_json, write_json
 from bertjax.base.renames import renamed
@@ -69,7 +69,7 @@ def read_described(folder: Path, origin: str, fields: Any) -> tuple[dict[str, An
     """Reads what `write_described` wrote; parameters get the paths that they have now."""
     try:
         found = read_json(folder / MODEL_FILE, fields, hint=_HINT)
-        with about(f"{folder / WEIGHTS_FILE}: damaged", SafetensorError, _HINT):
+        with input_error_at(f"{folder / WEIGHTS_FILE}: damaged", SafetensorError, _HINT):
             arrays = load((folder / WEIGHTS_FILE).read_bytes())
     except FileNotFoundError as error:
         missing = Path(error.filename).name

@@ -11,7 +11,7 @@ import safetensors
 from flax.traverse_util import flatten_dict
 from safetensors.numpy import save
 
-from bertjax.base.checks import about, check_in_folder
+from bertjax.base.checks import check_in_folder, input_error_at
 from bertjax.base.errors import InputError
 from bertjax.base.factors import DOWN, KERNEL, UP
 from bertjax.base.files import write_json
@@ -111,14 +111,14 @@ def write_peft(pretrained: Pretrained, folder: Path) -> None:
 
 def _as_reference(entry: Entry, down: np.ndarray, up: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The factors of one array of transformers: [rank, in] and [out, rank]."""
-    axes_here = len(entry.inner) + (entry.part is not None)
+    axes_here = len(entry.inner) + (entry.stack_index is not None)
     counted = down.ndim + up.ndim - 2 - axes_here
     inputs = down.ndim - 1 - counted
     if not counted:
         down, up = np.expand_dims(down, inputs), up[None]
     downs = np.moveaxis(down, inputs, 0)
-    if entry.part is not None:
-        downs, up = downs[[entry.part]], up[[entry.part]]
+    if entry.stack_index is not None:
+        downs, up = downs[[entry.stack_index]], up[[entry.stack_index]]
     count, rank = up.shape[:2]
     into = downs.reshape(count, -1, rank).swapaxes(1, 2).reshape(count * rank, -1)
     ups = up.reshape(count, rank, -1).swapaxes(1, 2)  # [count, out, rank]
@@ -141,7 +141,7 @@ def read_peft(folder: Path, origin: str, open_base: Callable[[str], Pretrained])
     `open_base` opens the weights of the name that is in adapter_config.json.
     """
     config = read_optional(folder / ADAPTER_CONFIG, _FIELDS) or {}
-    with about(f"{origin}: {ADAPTER_CONFIG}"):
+    with input_error_at(f"{origin}: {ADAPTER_CONFIG}"):
         settings = {key: value for key, value in config.items() if value}
         check_wanted(settings, {"peft_type": "LORA", "bias": "none", "use_dora": False})
     name = config.get("base_model_name_or_path")
@@ -149,7 +149,9 @@ def read_peft(folder: Path, origin: str, open_base: Callable[[str], Pretrained])
         raise InputError(f"{origin}: {ADAPTER_CONFIG} names no base_model_name_or_path: write it")
     path = folder / ADAPTER_WEIGHTS
     check_in_folder(path, origin)
-    with about(f"{origin}: its base_model_name_or_path, in {ADAPTER_CONFIG}, is not to be had"):
+    with input_error_at(
+        f"{origin}: its base_model_name_or_path, in {ADAPTER_CONFIG}, is not to be had"
+    ):
         base = open_base(name)
     adapter = read_arrays(path, base.family)
     with safetensors.safe_open(path, framework="numpy") as file:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from safetensors.numpy import save
 
-from bertjax.base.checks import about
+from bertjax.base.checks import input_error_at
 from bertjax.base.errors import InputError
 from bertjax.base.files import inside, write_json
 from bertjax.interop import json_files
@@ -126,7 +126,7 @@ def read_modules(folder: Path, origin: str, tokenizer: Tokenizer, longest: int) 
     """
     modules, settings = _described_modules(folder)
     hint = f"bertjax does not compute it; without {MODULES_FILE}, the encoder is read alone"
-    with about(origin, _NotComputed, hint):
+    with input_error_at(origin, _NotComputed, hint):
         if settings.get("model_type") == RERANKER:
             _check_reranker(folder, modules, settings, tokenizer)
             return None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertjax.base.checks import about
+from bertjax.base.checks import input_error_at
 from bertjax.base.errors import InputError
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.text.unigram import WORD_MARK
@@ -44,8 +44,8 @@ def as_library(tokenizer: Tokenizer) -> "tokenizers.Tokenizer":
     from tokenizers import Regex, decoders, normalizers, pre_tokenizers
     from tokenizers import Tokenizer as Library
 
-    pieces, trainer, normalizer = parts = _parts(tokenizer.vocabulary)
-    _refuse(*parts, "this SentencePiece model")
+    pieces, trainer, normalizer = sections = _sections(tokenizer.vocabulary)
+    _refuse(*sections, "this SentencePiece model")
     model = _unigram if trainer.get(_MODEL_TYPE, _UNIGRAM) == _UNIGRAM else _bpe
     library = Library(model(tokenizer, _scores(pieces)))
     steps: list[normalizers.Normalizer] = [] if tokenizer.cased else [normalizers.Lowercase()]
@@ -67,9 +67,9 @@ def fairseq(
     last, as in transformers (`convert_slow_tokenizer.py`, XLMRobertaConverter and
     CamembertConverter).
     """
-    pieces, trainer, normalizer = parts = _checked_parts(data, origin)
+    pieces, trainer, normalizer = sections = _checked_sections(data, origin)
     texts = _texts(pieces)
-    _refuse(*parts, origin)
+    _refuse(*sections, origin)
     pad, unknown, bos, eos = (names[role] for role in ("pad", "unk", "bos", "eos"))
     if is_camembert:  # the model's own <s> and </s> are used, not fairseq's before them
         first_own_piece = 1
@@ -108,7 +108,7 @@ def with_own_ids(
     Also the ids of its pieces, and its control symbols. As the class of DeBERTa-v2 in transformers
     5 does, it normalizes by steps of that class, and not by the model's map of characters.
     """
-    pieces, trainer, _ = _checked_parts(data, origin)
+    pieces, trainer, _ = _checked_sections(data, origin)
     texts, types = _texts(pieces), [piece.get(_TYPE) for piece in pieces]
     reasons = {
         "a BPE": trainer.get(_MODEL_TYPE, _UNIGRAM) != _UNIGRAM,
@@ -140,21 +140,23 @@ def deberta_normalizer(cased: bool) -> dict[str, Any]:
     return {"type": "Sequence", "normalizers": steps}
 
 
-def _checked_parts(data: bytes, origin: str) -> tuple[list[dict], dict, dict]:
-    """`_parts`; InputError for another file."""
+def _checked_sections(data: bytes, origin: str) -> tuple[list[dict], dict, dict]:
+    """`_sections`; InputError for another file."""
     from google.protobuf.message import DecodeError
 
-    with about(f"{origin}: not a SentencePiece model", (DecodeError, KeyError, ValueError)):
-        parts = _parts(data)
-        _texts(parts[0])
-    return parts
+    with input_error_at(
+        f"{origin}: not a SentencePiece model", (DecodeError, KeyError, ValueError)
+    ):
+        sections = _sections(data)
+        _texts(sections[0])
+    return sections
 
 
 def _texts(pieces: list[dict]) -> list[str]:
     return [piece[_TEXT].decode() for piece in pieces]
 
 
-def _parts(data: bytes) -> tuple[list[dict], dict, dict]:
+def _sections(data: bytes) -> tuple[list[dict], dict, dict]:
     """(pieces, settings of training, settings of normalization), each by numbers of fields."""
     fields = list(_fields(data))
     pieces, (trainer,), (normalizer,) = (

@@ -109,8 +109,8 @@ def _read_wordpiece(named: NamedTokens, library: dict[str, Any] | None) -> Token
     if library is not None:
         library, nfc = _without_nfc(library)
         read = {
-            f"{part}.{key}": ((library.get(part) or {}).get(key), (value,))
-            for (part, key), value in _REQUIRED.items()
+            f"{component}.{key}": ((library.get(component) or {}).get(key), (value,))
+            for (component, key), value in _REQUIRED.items()
         }
         refuse_others(read, "BERT's WordPiece", str(folder / LIBRARY_FILE))
         library_rules = _rules_in(library["normalizer"], _RULES)
@@ -212,10 +212,10 @@ def _template(path: Path, library: dict[str, Any]) -> Template | None:
 
 def _check_same_pieces(folder: Path, tokenizer: Tokenizer, pieces: Sequence[str]) -> None:
     name = VOCABULARY_FILES[tokenizer.kind]
-    for number, (ours, theirs) in enumerate(zip(tokenizer.tokens, pieces, strict=False)):
-        if ours != theirs:
+    for number, (here, there) in enumerate(zip(tokenizer.tokens, pieces, strict=False)):
+        if here != there:
             raise InputError(
-                f"{folder}: id {number} is {ours!r} in {name} and {theirs!r} in {LIBRARY_FILE}: "
+                f"{folder}: id {number} is {here!r} in {name} and {there!r} in {LIBRARY_FILE}: "
                 "remove the file that is not this model's."
             )
     if len(pieces) != tokenizer.vocabulary_size:
@@ -334,20 +334,18 @@ def differences(
     from tokenizers import Tokenizer as Library
 
     texts = list(texts)
-    ours = _pieces_of(tokenizer, texts)
+    own = _pieces_of(tokenizer, texts)
     if tokenizer.kind == MOSES_BPE:
-        theirs = _pieces_of(read_tokenizer(folder), texts)
+        other = _pieces_of(read_tokenizer(folder), texts)
     else:
         library = Library.from_file(str(Path(folder) / LIBRARY_FILE))
         library.no_truncation()
         library.no_padding()
-        theirs = [
+        other = [
             [str(library.id_to_token(each)) for each in encoding.ids]
             for encoding in library.encode_batch_fast(texts)
         ]
-    return [
-        Difference(text, a, b) for text, a, b in zip(texts, ours, theirs, strict=True) if a != b
-    ]
+    return [Difference(text, a, b) for text, a, b in zip(texts, own, other, strict=True) if a != b]
 
 
 def _pieces_of(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[str]]:

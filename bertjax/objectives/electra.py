@@ -63,13 +63,13 @@ class ReplacedTokenDetection(MaskedLM):
     def generator_spec(self, spec: EncoderSpec) -> EncoderSpec:
         """The generator's spec; ValueError if there is none, or it cannot share the embeddings."""
 
-        def part(field: str, share: float) -> int:
+        def scaled(field: str, share: float) -> int:
             return max(1, round(getattr(spec, field) * share))
 
         width = self.generator_width
-        sizes = {"num_hidden_layers": part("num_hidden_layers", self.generator_layers)}
+        sizes = {"num_hidden_layers": scaled("num_hidden_layers", self.generator_layers)}
         for field in ("hidden_size", "num_attention_heads", "intermediate_size"):
-            sizes[field] = part(field, width)
+            sizes[field] = scaled(field, width)
         try:
             generator = dataclasses.replace(spec, **sizes)
         except ValueError as error:

@@ -1,8 +1,8 @@
 """Contrastive training: vectors of texts, or scores of pairs, that say what belongs together.
 
 The loss is that of the whole batch, over all devices: passages are gathered, and each device
-compares its queries with all of them. A batch whose activations do not fit is encoded in parts.
-Only the vectors of a part are kept, and its activations are computed again, with the same dropout,
+compares its queries with all of them. A batch whose activations do not fit is encoded in chunks.
+Only the vectors of a chunk are kept, and its activations are computed again, with the same dropout,
 for its gradient (gradient caching, arXiv 2101.06983), which is that of the whole batch.
 """
 
@@ -46,7 +46,7 @@ class SimilarityObjective(Objective):
     Attributes:
       embedding: what the vectors are.
       loss: how alike they shall be.
-      chunks: the parts in which a batch is encoded.
+      chunks: in how many chunks a batch is encoded.
       dimensions: the loss is the sum of those of the vectors' first so many numbers, made to length
         1 (Matryoshka, arXiv 2205.13147); (): of the whole vectors.
       sparsity: the weights of the FLOPS regularizer for queries and for passages, for "sparse"
@@ -209,5 +209,5 @@ def _encoded(
 
     row_chunks = {name: split_rows(x, chunks) for name, x in inputs.items()}
     outputs = jax.lax.map(of_chunk, (jnp.arange(chunks), row_chunks))
-    # A scalar, the learned scale, is the same in all parts.
+    # A scalar, the learned scale, is the same in all chunks.
     return {name: x.mean() if x.ndim == 1 else join_rows(x) for name, x in outputs.items()}

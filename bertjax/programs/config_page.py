@@ -133,8 +133,8 @@ def _with_rows_of_choices(rows: Iterator[Row], config_dict: Mapping[str, Any]) -
     for row in rows:
         yield row
         section: Any = config_dict
-        for part in row.key.split("."):
-            section = section.get(part) if isinstance(section, Mapping) else None
+        for key in row.key.split("."):
+            section = section.get(key) if isinstance(section, Mapping) else None
         if row.choice and section is not None:
             name = section if isinstance(section, str) else section.get(row.choice.key)
             if made := row.choice.types.get(str(name)):

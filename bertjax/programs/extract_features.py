@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bertjax.base.checks import about
+from bertjax.base.checks import input_error_at
 from bertjax.base.files import local_folder
 from bertjax.inference.features.compute import Extractor, Options
 from bertjax.inference.features.extract import extract
@@ -15,12 +15,12 @@ from bertjax.training.memory import less_memory
 def run(model: str, source: str, output: str, options: Options) -> None:
     """Writes the features of all texts of a file, in the order of the texts.
 
-    Finished parts are in OUTPUT.parts until all are done; the same command continues with them.
+    Finished shards are in OUTPUT.parts until all are done; the same command continues with them.
     Options that are None are the model's own (`Options.of_model`).
 
     Raises:
       InputError: the model or the file is missing; options do not fit the model; a text is too
-        long; the output exists, or parts of another command exist.
+        long; the output exists, or shards of another command exist.
     """
     check_output(local_folder(output))
     pretrained = open_model(model)
@@ -32,5 +32,7 @@ def run(model: str, source: str, output: str, options: Options) -> None:
 
 def parse_layers(text: str) -> tuple[int, ...]:
     """Parses layers such as "-4,-3,-2,-1"; raises InputError for another text."""
-    with about(f"--layers={text}", hint="write numbers with commas between them: -1, or -2,-1"):
+    with input_error_at(
+        f"--layers={text}", hint="write numbers with commas between them: -1, or -2,-1"
+    ):
         return tuple(int(layer) for layer in text.split(","))

@@ -93,7 +93,7 @@ def run(
                 result["decayed embeddings"], _ = _probed(trees, made, rank)
                 _print_row("decayed embeddings", result["decayed embeddings"])
             initial = _extractor(with_random_layers(pretrained, seed=0), (depth,))
-            other = _vectors(sentences, initial, Path(folder) / "fresh")
+            other = _vectors(sentences, initial, Path(folder) / "random")
             result["random layers"], _ = _probed(trees, _layer(other, 0), rank)
     print(f"\n{'':24}" + "".join(f"{name:>9}" for name in _COLUMNS))
     for name, scores in result.items():

@@ -59,8 +59,8 @@ def run(config: Any) -> list[ShardingRow]:
     print(f"layout {recipe.layout!r} on {placement.mesh.size} x {device}: {mesh}\n")
     _print_table(rows)
     average = (("average of the parameters", state.average),) if state.average else ()
-    parts = (("parameters", state.params), ("optimizer state", state.opt_state), *average)
-    for name, tree in parts:
+    trees = (("parameters", state.params), ("optimizer state", state.opt_state), *average)
+    for name, tree in trees:
         leaves = jax.tree.leaves(tree)
         here = sum(_device_bytes(leaf, leaf.sharding) for leaf in leaves)
         total = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
@@ -125,7 +125,7 @@ def _print_table(rows: list[ShardingRow]) -> None:
 
 
 def _draw(recipe: Recipe, placement: Placement, rows: list[ShardingRow]) -> None:
-    """Draws which device holds which part of the batch, and of each kind of split matrix."""
+    """Draws which device holds which slice of the batch, and of each kind of split matrix."""
     phase = recipe.phases[0]
     batch = phase.batch_size // phase.accumulate, phase.length
     pictures: dict[str, tuple[tuple[int, ...], tuple[str, ...], NamedSharding]]

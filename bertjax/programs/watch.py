@@ -9,7 +9,7 @@ from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 
-from bertjax.base.checks import about
+from bertjax.base.checks import input_error_at
 from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write, local_folder
 from bertjax.inference.blanks import fill
@@ -57,7 +57,7 @@ def run(
 def _server(watched: "_Watched", port: int) -> http.server.ThreadingHTTPServer:
     """A server of the page, which has been made once, so that errors come before it begins."""
     wrong = (OSError, OverflowError)
-    with about(f"--port={port}: cannot be used", wrong, "choose another"):
+    with input_error_at(f"--port={port}: cannot be used", wrong, "choose another"):
         server = http.server.ThreadingHTTPServer((_HERE, port), partial(_Handler, watched))
     watched.write(renews=_SECONDS)
     return server

@@ -28,7 +28,7 @@ from bertjax.text.extension import extends
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.model import Model, Params, merged, parameters_at
 from bertjax.training.sharding.placement import Placement
-from bertjax.training.subset import stays, trains_part
+from bertjax.training.subset import stays, trains_some
 
 
 def with_weights(recipe: Recipe, pretrained: Mapping[str, Pretrained]) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def open_sources(
                     f"config.init_from.{part}: its {path} are those of {owner}, which would begin "
                     f"anew: give the weights of {owner}, too"
                 )
-        if not started or parts[part].frozen or trains_part(*subset):
+        if not started or parts[part].frozen or trains_some(*subset):
             pretrained[part] = open_model(source)
             if not ENCODERS[recipe.model["encoder"]].reads_characters:
                 pretrained[part].check_reads_pieces()

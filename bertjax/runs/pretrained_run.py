@@ -23,7 +23,7 @@ from bertjax.training.checkpoint import saved_steps
 from bertjax.training.model import Model, Params, merged
 from bertjax.training.sharding.placement import Placement, data_parallel
 from bertjax.training.state import Average, sharded
-from bertjax.training.subset import trains_part
+from bertjax.training.subset import trains_some
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +31,7 @@ class LoadedRun:
     """A run of pre-training with the parameters of a checkpoint, or their average if it keeps one.
 
     The model computes as in the phase of that checkpoint. `data` is the identity of what it was
-    trained on. `pretrained` are the weights of which it has trained a part only.
+    trained on. `pretrained` are the weights of which it has trained only some.
     """
 
     name: str
@@ -86,7 +86,7 @@ class LoadedRun:
 class PretrainedRun:
     """A run of pre-training, by its name RUN for the newest whole checkpoint, or RUN@STEP.
 
-    `open_model` opens weights of which it has trained a part only, by their name.
+    `open_model` opens weights of which it has trained only some, by their name.
     """
 
     name: str
@@ -101,17 +101,17 @@ class PretrainedRun:
         # As many devices as divide a batch.
         devices = jax.devices()[: math.gcd(jax.device_count(), recipe.eval_batch_size)]
         placement = data_parallel(devices)
-        partly = trains_part(recipe.adapter, recipe.frozen)
+        partly = trains_some(recipe.adapter, recipe.frozen)
         pretrained = (
             open_sources(recipe, tokenizer, self.open_model, started=True) if partly else {}
         )
         model = run_model(recipe, recipe.objective, spec, pretrained)
         params = sharded(jax.eval_shape(model.init, jax.random.key(0)), placement)
-        part = {"average": Average(params, recipe.ema)} if recipe.ema else {"params": params}
+        abstract = {"average": Average(params, recipe.ema)} if recipe.ema else {"params": params}
         restored = None
         if checkpoints_folder(run).is_dir():
             checkpoints = checkpoints_of(run, keep=1, read_only=True)
-            restored = checkpoints.restore(part, step)
+            restored = checkpoints.restore(abstract, step)
         if restored is None and step is not None:
             raise InputError(
                 f"{self.name}: no such checkpoint; there are "
@@ -120,8 +120,8 @@ class PretrainedRun:
             )
         if restored is None:
             raise InputError(f"{run}: no checkpoint yet: the run was stopped before its first one")
-        parts, metadata = restored
-        params = parts["average"].weights if recipe.ema else parts["params"]
+        trees, metadata = restored
+        params = trees["average"].weights if recipe.ema else trees["params"]
         if partly:
             frozen, identities = frozen_params(model, placement, pretrained, recipe.seed)
             check_weights(identities, metadata["data"], self.name, recipe)

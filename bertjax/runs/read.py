@@ -19,7 +19,7 @@ from typing import (
 
 import ml_collections
 
-from bertjax.base.checks import check_choice, near
+from bertjax.base.checks import check_choice, did_you_mean
 from bertjax.base.errors import InputError
 from bertjax.base.limits import COMMA, FREE, TRIED, Key
 from bertjax.base.validation import check_numbers, converted, shown
@@ -112,7 +112,7 @@ class Parted(NamedTuple):
 
     @classmethod
     def of(cls, type_: Any) -> Self:
-        """Parts a type."""
+        """Takes a type to pieces."""
         bare, *marks = get_args(type_) if get_origin(type_) is Annotated else (type_,)
         words = frozenset(mark for mark in marks if isinstance(mark, str))
         choice = next((mark for mark in marks if isinstance(mark, OneOf)), None)
@@ -128,7 +128,7 @@ class Parted(NamedTuple):
 def marked(type_: type[_Dataclass], *wanted: str, prefix: str = "") -> set[str]:
     """The keys whose fields have one of the marks, as `flat` names them.
 
-    Of sections that have names or numbers of their own, only the last part of the key.
+    Of sections that have names or numbers of their own, only the last name of the key.
     """
     found = set()
     for field in dataclasses.fields(type_):
@@ -213,7 +213,7 @@ def _known_keys(key: str, type_: type[_Dataclass]) -> str:
     for field in dataclasses.fields(type_):
         other = Parted.of(field.type).key
         known += other.names if other else [field.name]
-    return f"there are {', '.join(known) or 'none'}{near(key, known)}"
+    return f"there are {', '.join(known) or 'none'}{did_you_mean(key, known)}"
 
 
 @contextlib.contextmanager

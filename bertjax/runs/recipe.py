@@ -193,8 +193,8 @@ class Recipe(TrainingRecipe):
             if learns.needs_full_batch and phase.accumulate > 1:
                 raise InputError(
                     f"{key}.accumulate={phase.accumulate}: objective={learns.name!r} compares the "
-                    "rows of a batch with each other, so that it cannot take the batch in parts: "
-                    "set it to 1"
+                    "rows of a batch with each other, so that it cannot take the batch in "
+                    "microbatches: set it to 1"
                 )
             for rows in (phase.batch_size // phase.accumulate, self.eval_batch_size):
                 if rows % learns.row_group:

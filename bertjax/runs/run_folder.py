@@ -148,7 +148,7 @@ def check_same_config(
     """Raises InputError unless a config is the one with which the run in a folder was started.
 
     Args:
-      free: the keys, or parts of them, that may differ.
+      free: the keys, or names in them, that may differ.
       read: makes the recipe of a config. With it, the config may have keys that the run's version
         of bertjax did not know yet, if their values change nothing.
     """

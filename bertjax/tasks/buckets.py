@@ -1,10 +1,10 @@
-"""Saves work on padding: a few bucket lengths, and batches in parts of similar length.
+"""Saves work on padding: a few bucket lengths, and microbatches of similar length.
 
 Most texts of fine-tuning are short (MRPC has 53 tokens on average, of 128 allowed). A batch is
-drawn at random, sorted by length, and cut into parts (microbatches). A part is padded to the
-shortest bucket that holds its longest example, and each bucket is compiled once. The gradients of
-the parts add up to the gradient of the batch. (If whole batches had examples of similar length,
-named entities would lose a point of F1.)
+drawn at random, sorted by length, and cut into microbatches. Each is padded to the shortest bucket
+that holds its longest example, and each bucket is compiled once. The gradients of the microbatches
+add up to the gradient of the batch. (If whole batches had examples of similar length, named
+entities would lose a point of F1.)
 """
 
 import functools
@@ -55,13 +55,13 @@ def choose_rows(
     most: float,
     cost: float,
 ) -> int:
-    """Chooses how many examples a part has, a multiple of `devices`, such that work is least.
+    """Chooses how many examples a microbatch has, a multiple of `devices`, such that work is least.
 
     Args:
       lengths: int [N], the tokens of each example.
-      devices: the number of devices that share a part.
+      devices: the number of devices that share a microbatch.
       most: the most tokens that one device may get; a single example may exceed it.
-      cost: the fixed cost of a part on each device, in tokens that take as long to compute.
+      cost: the fixed cost of a microbatch on each device, in tokens that take as long to compute.
     """
     sample = np.random.default_rng(0).permutation(lengths)[: _SAMPLE * batch_size]
     whole = len(sample) - len(sample) % batch_size or len(sample)
@@ -69,7 +69,7 @@ def choose_rows(
     work = {}
     for share in range(-(-batch_size // devices), 0, -1):  # the examples of one device
         if share * buckets[-1] <= most or share == 1:
-            longest = batches[:, :: share * devices]  # the longest example of each part
+            longest = batches[:, :: share * devices]  # the longest example of each microbatch
             tokens = np.take(buckets, np.searchsorted(buckets, longest)).sum(1).mean()
             work[share * devices] = share * tokens + longest.shape[1] * cost
     return min(work, key=work.__getitem__)

@@ -1,4 +1,4 @@
-"""Windows over a document: which parts a sequence contains, and which outputs are taken from it."""
+"""Windows over a document: which units a sequence contains, and which outputs are taken from it."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 class Window(NamedTuple):
-    """The parts start..stop-1 of a document; it gives the outputs of `owned`, int64, ascending."""
+    """The units start..stop-1 of a document; it gives the outputs of `owned`, int64, ascending."""
 
     start: int
     stop: int
@@ -14,20 +14,20 @@ class Window(NamedTuple):
 
 
 def windows(sizes: np.ndarray, room: int, *, overlapping: bool) -> list[Window]:
-    """Cuts a document into windows; each part is owned by the window where its context is widest.
+    """Cuts a document into windows; each unit is owned by the window where its context is widest.
 
-    A window is filled with parts until the next part does not fit. The last window ends with the
+    A window is filled with units until the next unit does not fit. The last window ends with the
     document and is filled from there to the left, so that it is as full as the others.
 
-    The context of a part has as many tokens as its smaller side, left or right. A side that reaches
+    The context of a unit has as many tokens as its smaller side, left or right. A side that reaches
     the border of the document counts as unlimited, because nothing is missing there.
 
     Args:
-      sizes: int [parts], the tokens of each part, at most `room`, the tokens of a window.
+      sizes: int [units], the tokens of each unit, at most `room`, the tokens of a window.
       overlapping: whether a window begins in the middle of the one before it; else at its end.
     """
     count = len(sizes)
-    ends = np.concatenate([[0], np.cumsum(sizes)])  # part p has the tokens ends[p]..ends[p + 1] - 1
+    ends = np.concatenate([[0], np.cumsum(sizes)])  # unit u has the tokens ends[u]..ends[u + 1] - 1
 
     spans, start = [], 0
     while start < count:
@@ -48,4 +48,4 @@ def windows(sizes: np.ndarray, room: int, *, overlapping: bool) -> list[Window]:
         wider = context > widest[start:stop]
         widest[start:stop][wider], owner[start:stop][wider] = context[wider], number
     owned = [np.flatnonzero(owner == number) for number in range(len(spans))]
-    return [Window(*span, parts) for span, parts in zip(spans, owned, strict=True) if len(parts)]
+    return [Window(*span, units) for span, units in zip(spans, owned, strict=True) if len(units)]

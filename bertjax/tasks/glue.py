@@ -100,7 +100,7 @@ class Glue(Task):
       name: a key of `SETS`.
       answer_steps: the steps of the answer network that reads a pair of texts with a class
         (`bertjax.models.heads.answer_network`); 0: the class is predicted as that of one text.
-      answer_dropout: the probability that a step of it has no part in a prediction in training.
+      answer_dropout: the probability that a step of it is left out of a prediction in training.
     """
 
     data: Free[str]

@@ -66,8 +66,8 @@ class Spans(NamedTuple):
 
     Attributes:
       answers: at least one answer, the best first; their texts are distinct.
-      null_score: the score of "no answer", whose start and end are the first token; it takes part
-        in the softmax. It is None if every question has an answer.
+      null_score: the score of "no answer", whose start and end are the first token; the
+        softmax includes it. It is None if every question has an answer.
     """
 
     answers: tuple[Span, ...]
@@ -90,7 +90,7 @@ class Spans(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Windows(Encoded):
-    """Encoded questions: N windows, each with the whole question and a part of its paragraph.
+    """Encoded questions: N windows, each with the whole question and a slice of its paragraph.
 
     Attributes:
       question: int32 [N], ascending: the number of each window's question.
@@ -142,7 +142,7 @@ class QuestionAnswering:
         *,
         labelled: bool,
     ) -> Windows:
-        """Encodes questions as windows: pairs of the question and a part of the paragraph.
+        """Encodes questions as windows: pairs of the question and a slice of the paragraph.
 
         If a window does not contain the whole answer, or the question is impossible, its label is
         position 0, where BERT has [CLS].
@@ -266,8 +266,8 @@ class QuestionAnswering:
 
     def _best(self, start: np.ndarray, end: np.ndarray, most: int) -> tuple[np.ndarray, ...]:
         """The scores, first and last tokens of the `most` best spans; -inf excludes a token."""
-        behind = np.concatenate([end, np.full(self.max_answer_length - 1, -np.inf, end.dtype)])
-        ends = np.lib.stride_tricks.sliding_window_view(behind, self.max_answer_length)
+        padded = np.concatenate([end, np.full(self.max_answer_length - 1, -np.inf, end.dtype)])
+        ends = np.lib.stride_tricks.sliding_window_view(padded, self.max_answer_length)
         scores = (start[:, None] + ends).reshape(-1)  # index: first token, length - 1
         kept = max(scores.size - most, 0)
         best = np.argpartition(scores, kept)[kept:]
@@ -369,8 +369,8 @@ def widest_windows(begins: np.ndarray, counts: np.ndarray, size: int) -> np.ndar
     number of paragraph tokens.
     """
     before = np.arange(size) - begins[:, None]
-    behind = counts[:, None] - 1 - before
-    narrower = np.minimum(before, behind)
+    after = counts[:, None] - 1 - before
+    narrower = np.minimum(before, after)
     context = np.where(narrower >= 0, narrower + 0.01 * counts[:, None], -np.inf)
     return context.argmax(0)
 

@@ -90,13 +90,13 @@ class Squad(Task):
         its position, as in `run_squad.py`, and those marked "answer_start_exact": false, for which
         the author of the file did not know the position.
         """
-        part = getattr(self, split)
+        name = getattr(self, split)
         if self.data.startswith(tfds.PREFIX):
-            name = self.data.removeprefix(tfds.PREFIX) or f"squad/{self.version}"
-            records = _tfds_records(name, part or _TFDS_SPLITS[split])
+            data_set = self.data.removeprefix(tfds.PREFIX) or f"squad/{self.version}"
+            records = _tfds_records(data_set, name or _TFDS_SPLITS[split])
         else:
             folder = Path(self.data)
-            records = _json_records(folder, part or f"{split}-{self.version}.json")
+            records = _json_records(folder, name or f"{split}-{self.version}.json")
         questions: list[Question] = []
         left_out: list[Question] = []
         ids: dict[str, str] = {}  # id of a question -> its place
@@ -116,12 +116,12 @@ class Squad(Task):
                 flush=True,
             )
         but = " whose answer is at its answer_start" if left_out else ""
-        return official_files.nonempty(questions, f"{self.data} {part or split}", f"question{but}")
+        return official_files.nonempty(questions, f"{self.data} {name or split}", f"question{but}")
 
     def _question(self, where: str, context: str, fields: Mapping[str, Any]) -> Question:
         impossible = fields.get("is_impossible", False)
         if impossible and not self.unanswerable:
-            raise InputError(f"{where}: is_impossible is not part of SQuAD 1.1: set version v2.0")
+            raise InputError(f"{where}: is_impossible is no field of SQuAD 1.1: set version v2.0")
         answers = tuple(Answer(each["text"], each["answer_start"]) for each in fields["answers"])
         if not answers and not impossible:
             raise InputError(f"{where}: no answers, and not marked is_impossible")

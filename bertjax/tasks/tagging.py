@@ -134,13 +134,13 @@ class Tagging:
         sequences, tokens, done = [], 0, 0
         for document in self._documents(examples):
             bounds = _bounds(document, sizes, done, room)
-            part_sizes = np.add.reduceat(sizes[: bounds[-1]], bounds[:-1])
-            for start, stop, owned in windows(part_sizes, room, overlapping=not labelled):
+            unit_sizes = np.add.reduceat(sizes[: bounds[-1]], bounds[:-1])
+            for start, stop, owned in windows(unit_sizes, room, overlapping=not labelled):
                 begin, end = bounds[start], bounds[stop]
                 places = tokens + len(template.before) + np.cumsum(sizes[begin:end])
                 places -= sizes[begin:end]
-                for part in owned:
-                    first, last = bounds[part], bounds[part + 1]
+                for unit in owned:
+                    first, last = bounds[unit], bounds[unit + 1]
                     first_tokens[first:last] = places[first - begin : last - begin]
                 text = list(chain.from_iterable(pieces[begin:end]))
                 sequences.append(template.sequence(text))
@@ -249,7 +249,7 @@ def tagging(classes: tuple[str, ...], document_context: bool, *, crf: bool) -> T
 
 
 def _bounds(document: list[Sentence], sizes: np.ndarray, first: int, room: int) -> np.ndarray:
-    """The first word of each part (a sentence, or a word of a long one), and the end."""
+    """The first word of each unit (a sentence, or a word of a long one), and the end."""
     bounds = [first]
     for sentence in document:
         begin, end = bounds[-1], bounds[-1] + len(sentence.words)

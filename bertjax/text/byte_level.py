@@ -46,7 +46,7 @@ class ByteLevelBPE(BPE):
 
     def _checks(self, description: dict[str, Any], model: dict[str, Any]) -> Mapping[str, Check]:
         *before, last = steps_of(description, "pre_tokenizer") or [{}]
-        prefix = (False,) if before else (False, True)  # after other steps, each part would get one
+        prefix = (False,) if before else (False, True)  # after other steps, each split gets one
         return {
             **super()._checks(description, model),
             "the last type of its pre_tokenizer": (last.get("type"), ("ByteLevel",)),
@@ -98,7 +98,7 @@ def spelled(piece: bytes) -> str:
 
 
 def _readable(piece: bytes) -> str:
-    """The text of a piece on one line; bytes that are part of a character are escaped."""
+    """The text of a piece on one line; bytes of an incomplete character are escaped."""
     text = piece.decode("utf-8", "backslashreplace")
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 

@@ -16,7 +16,7 @@ from bertjax.text.pieces import LibraryPieces
 from bertjax.text.special_tokens import names_by_role
 from bertjax.text.template import Template, TokenSequence
 
-# The types of the parts of a tokenizer.json that bertjax reads.
+# The types of the fields of a tokenizer.json that bertjax reads.
 _STEP = dict(type=str, prepend_scheme=str, replacement=str, add_prefix_space=bool, split=bool)
 _ONE_STEP: Any = optional(**_STEP)
 _NAMED = record(id=str, type_id=int)
@@ -29,7 +29,7 @@ _PROCESSOR = dict(
 )
 _ONE_PROCESSOR: Any = optional(**_PROCESSOR)
 _ADDED: Any = record(content=str, id=int, special=bool)
-_PARTS = dict(
+_FIELDS = dict(
     normalizer=optional(**_STEP, normalizers=list[_ONE_STEP]),
     pre_tokenizer=optional(**_STEP, pretokenizers=list[_ONE_STEP]),
     post_processor=optional(**_PROCESSOR, processors=list[_ONE_PROCESSOR]),
@@ -127,15 +127,15 @@ class LibraryFile(LibraryPieces):
         return json.loads(self.vocabulary)
 
 
-def steps_of(description: dict[str, Any], part: str) -> list[dict[str, Any]]:
-    """The steps of a part of the file: those of a sequence, or the part itself as one step."""
-    value = description.get(part)
+def steps_of(description: dict[str, Any], component: str) -> list[dict[str, Any]]:
+    """The steps of a component of the file: those of a sequence, or itself as one step."""
+    value = description.get(component)
     if not value:
         return []
     if value.get("type") != "Sequence":
         return [value]
     names = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers"}
-    return value.get(names.get(part, "processors")) or []
+    return value.get(names.get(component, "processors")) or []
 
 
 def refuse_others(found: Mapping[str, Check], kind: str, origin: str) -> None:
@@ -150,7 +150,7 @@ def refuse_others(found: Mapping[str, Check], kind: str, origin: str) -> None:
 
 def _read(data: bytes, origin: str, model: Mapping[str, Any]) -> dict[str, Any]:
     """The content of a tokenizer.json, each field of the type that it must have."""
-    type_ = optional(model=optional(**model), **_PARTS)
+    type_ = optional(model=optional(**model), **_FIELDS)
     description = parsed(data, type_, origin, "correct it, or download it again")
     description["added_tokens"] = description.get("added_tokens") or []
     return description
@@ -225,8 +225,8 @@ def _laid_out(processor: dict[str, Any], name: str) -> TokenSequence:
     """A sequence of a TemplateProcessing: ids of special tokens, and `_TEXTS`."""
     tokens = processor.get("special_tokens") or {}
     laid_out = TokenSequence([], [])
-    for part in processor.get(name) or []:
-        special, text = part.get("SpecialToken"), part.get("Sequence")
+    for step in processor.get(name) or []:
+        special, text = step.get("SpecialToken"), step.get("Sequence")
         each = special or text or {"id": "", "type_id": 0}
         is_known = special and each["id"] in tokens
         ids = tokens[each["id"]]["ids"] if is_known else [_TEXTS.get(each["id"], _UNKNOWN)]

@@ -58,11 +58,11 @@ class MosesBPE(WordBPE):
     def encode_prompts(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of texts, in which special tokens mean themselves."""
         border = re.compile(f"({'|'.join(map(re.escape, sorted(self.special)))})")
-        parts_of = map(border.split, texts)
+        splits_of = map(border.split, texts)
         return super().encode_prompts(
             [
-                " ".join(p if p in self.special else self._words(p) for p in parts)
-                for parts in parts_of
+                " ".join(p if p in self.special else self._words(p) for p in splits)
+                for splits in splits_of
             ]
         )
 

@@ -56,8 +56,8 @@ class SentencePiece:
         special = {name: self.roles[role] for role, name in BERT.items()}
         border = re.compile("(" + "|".join(map(re.escape, SPECIAL_TOKENS)) + ")")
         encoded = []
-        for parts in map(border.split, texts):
-            text_ids, between = self.encode(parts[::2]), [[special[part]] for part in parts[1::2]]
+        for splits in map(border.split, texts):
+            text_ids, between = self.encode(splits[::2]), [[special[name]] for name in splits[1::2]]
             in_turn = chain.from_iterable(zip_longest(text_ids, between, fillvalue=()))
             encoded.append(list(chain.from_iterable(in_turn)))
         return encoded
@@ -86,7 +86,7 @@ class SentencePiece:
 
 
 def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
-    """The part of a span that is not white space around it."""
+    """A span without the white space around it."""
     piece = text[start:end]
     end -= len(piece) - len(piece.rstrip())
     return min(end, start + len(piece) - len(piece.lstrip())), end

@@ -40,5 +40,5 @@ def split_sentences(paragraph: str, language: str = "en") -> list[str]:
 
     found = segment(language, paragraph)
     if not paragraph.isascii():
-        found = [part for sentence in found for part in _MORE_ENDS.split(sentence)]
+        found = [piece for sentence in found for piece in _MORE_ENDS.split(sentence)]
     return [sentence for sentence in map(str.strip, found) if sentence]

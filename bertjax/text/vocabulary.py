@@ -28,7 +28,7 @@ MODEL_TYPES = ("unigram", "bpe")
 # word becomes [UNK].
 _CHARACTER_COVERAGE = 0.99995
 _MAX_ALPHABET_SHARE = 0.25  # a share of the vocabulary; most characters have two pieces
-# The trainers' time grows with the square of a word's length; a longer one is learned in parts.
+# The trainers' time grows with the square of a word's length; a longer one is cut.
 _LONGEST_WORD = re.compile(r"(\S{1000})(?=\S)")
 # SentencePiece needs about 7 KB of memory for a sentence, so this number stays below 2 GB.
 _MAX_SENTENCES = 200_000

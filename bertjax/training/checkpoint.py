@@ -1,4 +1,4 @@
-"""Checkpoints: all parts that must agree are saved together, and restored on any sharding."""
+"""Checkpoints: all that must agree is saved together, and restored on any sharding."""
 
 import contextlib
 import hashlib
@@ -44,16 +44,16 @@ def _checksums(tree: Any) -> Any:
     return jax.tree.map(checksum, tree)
 
 
-class _Part(NamedTuple):
+class _Checked(NamedTuple):
     tree: Any
     checksums: Any
 
 
-def _abstract_part(tree: Any) -> _Part:
+def _abstract(tree: Any) -> _Checked:
     mesh = jax.tree.leaves(tree)[0].sharding.mesh
     replicated = NamedSharding(mesh, PartitionSpec())
     sums = jax.tree.map(lambda _: jax.ShapeDtypeStruct((), jnp.uint32, sharding=replicated), tree)
-    return _Part(tree, sums)
+    return _Checked(tree, sums)
 
 
 def _renamed(tree: Any, pairs: Mapping[str, str]) -> Any:
@@ -100,10 +100,10 @@ def newest_metadata(directory: Path) -> dict[str, Any]:
     return {}
 
 
-def _metadata(directory: Path, step: int, *part: str) -> Any:
-    """Describes a checkpoint; `metadata` of it is the tree of the part, or of any one."""
+def _metadata(directory: Path, step: int, *name: str) -> Any:
+    """Describes a checkpoint; `metadata` of it is the tree `name`, or any one."""
     path = directory / str(step)
-    return ocp.metadata(path if in_bucket(path) else path.absolute(), *part)
+    return ocp.metadata(path if in_bucket(path) else path.absolute(), *name)
 
 
 class _KeepWhole:
@@ -163,16 +163,16 @@ class Checkpoints:
         )
         self._checksums = jax.jit(_checksums)
 
-    def save(self, step: int, parts: dict[str, Any], metadata: dict[str, Any]) -> None:
+    def save(self, step: int, trees: dict[str, Any], metadata: dict[str, Any]) -> None:
         """Starts saving in the background; returns when the arrays are copied from the devices.
 
         A checkpoint gets its name only when it is complete and on the disk; then older ones are
         deleted. In a bucket, the object commit_success.txt marks a complete checkpoint instead.
-        `metadata` is a JSON object; of `parts`, each can be restored without the others.
+        `metadata` is a JSON object; of `trees`, each can be restored without the others.
         """
         self._damaged.discard(step)
         sealed = {
-            name: _Part(tree, self._checksums(tree))._asdict() for name, tree in parts.items()
+            name: _Checked(tree, self._checksums(tree))._asdict() for name, tree in trees.items()
         }
         with self._system_errors():
             self._checkpointer.save_checkpointables_async(
@@ -189,14 +189,14 @@ class Checkpoints:
     def restore(
         self, abstract: dict[str, Any], only: int | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """Restores parts and metadata of the newest complete checkpoint; None if none exists.
+        """Restores trees and metadata of the newest complete checkpoint; None if none exists.
 
-        A checkpoint with a missing or damaged part is skipped with a warning; if all are damaged,
+        A checkpoint with a missing or damaged file is skipped with a warning; if all are damaged,
         this raises InputError. `only` is the step of the only checkpoint to try. `abstract` has the
-        shapes, dtypes and shardings of parts; the shardings may differ from those that were saved.
+        shapes, dtypes and shardings; the shardings may differ from those that were saved.
         """
         steps = [each.step for each in self._checkpointer.checkpoints if only in (None, each.step)]
-        targets = {name: _abstract_part(tree)._asdict() for name, tree in abstract.items()}
+        targets = {name: _abstract(tree)._asdict() for name, tree in abstract.items()}
         for step in sorted(steps, reverse=True):
             self._check_access(step)
             loaded, metadata, damage = self._try_load(step, targets)
@@ -234,7 +234,7 @@ class Checkpoints:
             )
 
     def _try_load(self, step: int, targets: dict[str, Any]) -> tuple[Any, Any, str]:
-        """The saved parts, their metadata and ""; or None, None and a description of the damage."""
+        """The saved trees, their metadata and ""; or None, None and a description of the damage."""
         try:
             with bucket_errors(self._directory):
                 saved = _metadata(self._directory, step, next(iter(targets)))
@@ -250,7 +250,7 @@ class Checkpoints:
             return None, None, f"{type(cause).__name__}: {reason}"
 
     def _load(self, step: int, targets: dict[str, Any], saved: Any) -> Any:
-        """The saved parts; where `saved`, the tree of one of them, has earlier paths, renamed."""
+        """The saved trees; where `saved`, one of them, has earlier paths, renamed."""
         if saved == _renamed(saved, self._renames):
             return self._checkpointer.load_checkpointables(step, targets)
         earlier = _renamed(targets, reverse(self._renames))
@@ -259,9 +259,9 @@ class Checkpoints:
     def _wrong_checksums(self, loaded: dict[str, Any]) -> str:
         """Names the arrays whose checksums are wrong; "" if all are right."""
         wrong = []
-        for part in loaded.values():
-            found = jax.device_get(self._checksums(part["tree"]))
-            same = jax.tree.map(np.array_equal, jax.device_get(part["checksums"]), found)
+        for each in loaded.values():
+            found = jax.device_get(self._checksums(each["tree"]))
+            same = jax.tree.map(np.array_equal, jax.device_get(each["checksums"]), found)
             wrong += [
                 jax.tree_util.keystr(path)
                 for path, equal in jax.tree.leaves_with_path(same)

@@ -234,16 +234,16 @@ class Trainer:
         InputError if it was started on other data than `data` (see `RunPlan.metadata`), or if no
         checkpoint is whole; if `step` is given, that one.
         """
-        restored = checkpoints.restore(self.experiment.state.parts(), step)
+        restored = checkpoints.restore(self.experiment.state.checkpointables(), step)
         if restored is None:
             return None, {}
-        parts, metadata = restored
+        trees, metadata = restored
         if metadata["data"] != data:
             raise InputError(
                 "the run was started on other data than the config names now: give it what it was "
                 "started with, or choose another --workdir"
             )
-        state = TrainState.from_parts(parts)
+        state = TrainState.from_checkpointables(trees)
         say(f"going on from step {int(state.step)}")
         return state, metadata["window"]
 
@@ -387,7 +387,7 @@ class Trainer:
                 metadata = {**session.plan.metadata, "step": step, "window": window}
                 if metrics_log:
                     metrics_log.publish()
-                session.checkpoints.save(step, state.parts(), metadata)
+                session.checkpoints.save(step, state.checkpointables(), metadata)
 
     def _mfu(self, phase: Phase, clock: "_Clock") -> float | None:
         return self._peak and phase.flops * clock.rate() / self._peak

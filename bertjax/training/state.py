@@ -36,17 +36,17 @@ class TrainState(flax.struct.PyTreeNode):
     average: Average | None = None
     carry: Arrays = flax.struct.field(default_factory=dict)
 
-    def parts(self) -> dict[str, Any]:
-        """The parts of a checkpoint; so parameters can be restored without the optimizer."""
-        parts = {"params": self.params, "optimizer": {"step": self.step, "state": self.opt_state}}
+    def checkpointables(self) -> dict[str, Any]:
+        """Trees that are saved apart: so parameters can be restored without the optimizer."""
+        trees = {"params": self.params, "optimizer": {"step": self.step, "state": self.opt_state}}
         more = {"average": self.average, "carry": self.carry}
-        return parts | {name: tree for name, tree in more.items() if tree}
+        return trees | {name: tree for name, tree in more.items() if tree}
 
     @classmethod
-    def from_parts(cls, parts: dict[str, Any]) -> "TrainState":
-        """The inverse of `parts`."""
-        optimizer, more = parts["optimizer"], (parts.get("average"), parts.get("carry", {}))
-        return cls(optimizer["step"], parts["params"], optimizer["state"], *more)
+    def from_checkpointables(cls, trees: dict[str, Any]) -> "TrainState":
+        """The inverse of `checkpointables`."""
+        optimizer, more = trees["optimizer"], (trees.get("average"), trees.get("carry", {}))
+        return cls(optimizer["step"], trees["params"], optimizer["state"], *more)
 
     def started(self, start: Callable[[Params], Params]) -> "TrainState":
         """The state with other parameters, `start(params)`; an average begins with them."""

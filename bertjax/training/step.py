@@ -141,7 +141,7 @@ def _zeros_like(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def split_rows(x: jax.Array, parts: int) -> jax.Array:
-    """[B, ...] -> [parts, B / parts, ...]; each device's rows are divided over all parts."""
+    """[B, ...] -> [parts, B / parts, ...]: microbatches, each with rows of every device."""
     return x.reshape(x.shape[0] // parts, parts, *x.shape[1:]).swapaxes(0, 1)
 
 

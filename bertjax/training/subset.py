@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import jax
 from flax.traverse_util import flatten_dict
 
-from bertjax.base.checks import about
+from bertjax.base.checks import input_error_at
 from bertjax.base.errors import InputError
 from bertjax.base.limits import Count, Positive, check_limits
 from bertjax.training.model import Adapter, Model, Part
@@ -47,18 +47,18 @@ def check_pattern(key: str, pattern: str) -> None:
 
 
 def check_subset(adapter: AdapterSpec, frozen: str, has_pretrained: bool = True) -> None:
-    """Raises InputError if `frozen` is no pattern, or there are no weights to train in part."""
-    with about("config"):
+    """Raises InputError if `frozen` is no pattern, or there are no pretrained weights."""
+    with input_error_at("config"):
         check_pattern("frozen", frozen)
-    if trains_part(adapter, frozen) and not has_pretrained:
+    if trains_some(adapter, frozen) and not has_pretrained:
         named = f"adapter.name={adapter.name!r}" if adapter.name else f"frozen={frozen!r}"
         raise InputError(
-            f"config.{named}: there are no weights to train in part: name some by config.init_from "
+            f"config.{named}: there are no pretrained weights: name some by config.init_from "
             "(and config.features has none), or leave it out"
         )
 
 
-def trains_part(adapter: AdapterSpec, frozen: str) -> bool:
+def trains_some(adapter: AdapterSpec, frozen: str) -> bool:
     """Whether some pretrained weights stay as they are."""
     return bool(adapter.name or frozen)
 
@@ -83,7 +83,7 @@ def with_subset(
     Raises:
       InputError: a pattern fits no parameter, or nothing is left to train.
     """
-    if not trains_part(adapter, frozen):
+    if not trains_some(adapter, frozen):
         return model
     patterns = tuple(_alternatives(frozen)) if frozen else ()
     scale = adapter.alpha / adapter.rank
@@ -132,11 +132,11 @@ def _check_found(key: str, pattern: str, paths: list[str]) -> None:
         hint = "; config.model.scan_layers=True makes one array of all layers: set it to False"
     words = re.findall(r"\w+", pattern)
 
-    def likeness(path: str) -> float:
+    def similarity(path: str) -> float:
         names = path.split("/")
         return sum(max(difflib.SequenceMatcher(None, w, n).ratio() for n in names) for w in words)
 
-    near = sorted(paths, key=likeness, reverse=True)[:3]
+    near = sorted(paths, key=similarity, reverse=True)[:3]
     raise InputError(
         f"{key}={pattern!r}: no such parameter; the nearest are {', '.join(near)}{hint}"
     )

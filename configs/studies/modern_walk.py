@@ -39,7 +39,7 @@ def get_study(scale: Scale, seeds: str = "1") -> Study:
     }
     walk = {
         "BERT": {},
-        "no biases, no token types": {  # the modern family with BERT's parts
+        "no biases, no token types": {  # the modern family with BERT's layers
             **{"model.encoder": "modernbert", "model.positions": "learned"},
             **{"model.norm": "after", "model.feed_forward": "plain"},
             **{"model.intermediate_size": 4 * width, "model.global_attn_every_n_layers": 1},

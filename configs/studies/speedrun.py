@@ -17,7 +17,7 @@ from bertjax.lab.studies.scales import Scale, grammar, same_text
 from bertjax.lab.studies.study import Column, Row, Stage, Study
 
 SEEDS = 3
-# What takes part -> its config, and the settings that differ. All have 4 layers of 256.
+# What is compared -> its config, and the settings that differ. All have 4 layers of 256.
 RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
     "BERT's recipe": (
         "configs/pretrain_tiny.py",

@@ -87,10 +87,10 @@ class _Handler(RequestHandler):
     def _answer(self, do) -> None:
         self._cloud.requests.append((self.command, self.path))
         of_bucket = re.fullmatch(".*/b/[^/]+", urlparse(self.path).path)
-        for kind in (self.command, "BUCKET" if of_bucket else ""):
-            if kind in self._cloud.refused:
+        for request in (self.command, "BUCKET" if of_bucket else ""):
+            if request in self._cloud.refused:
                 self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                self._say(self._cloud.refused[kind], "the test says no")
+                self._say(self._cloud.refused[request], "the test says no")
                 return
         wanted = parse_qs(urlparse(self.path).query).get("ifGenerationMatch")
         self.storage.expected = int(wanted[0]) if wanted else None

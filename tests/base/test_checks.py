@@ -5,7 +5,6 @@ import re
 import pytest
 
 from bertjax.base.checks import (
-    about,
     check_choice,
     check_divides,
     check_file,
@@ -14,6 +13,7 @@ from bertjax.base.checks import (
     check_new_output,
     check_output,
     check_range,
+    input_error_at,
 )
 from bertjax.base.errors import InputError
 
@@ -40,7 +40,7 @@ from bertjax.base.errors import InputError
         (lambda folder: check_range("--top", 10, 1, 9), "--top=10: must be from 1 to 9"),
         (
             lambda folder: check_divides("batch_size", 8, "chunks", 3),
-            "batch_size=8 does not divide into chunks=3 parts",
+            "batch_size=8 is not a multiple of chunks=3",
         ),
         (
             lambda folder: check_given("config.data", (), "name a folder"),
@@ -90,8 +90,8 @@ def test_what_fits_passes(tmp_path):
 
 def test_an_error_is_told_with_its_place_and_its_cure():
     with pytest.raises(InputError, match=re.escape("a.json: not a number: correct it")) as told:
-        with about("a.json", hint="correct it"):
+        with input_error_at("a.json", hint="correct it"):
             raise ValueError("not a number")
     assert isinstance(told.value.__cause__, ValueError)
-    with pytest.raises(KeyError), about("a.json", (OSError, ValueError)):
+    with pytest.raises(KeyError), input_error_at("a.json", (OSError, ValueError)):
         raise KeyError("another")

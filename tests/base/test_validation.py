@@ -98,9 +98,9 @@ def test_only_settings_have_limits(value):
     assert parsed(data, KIND, "a.json", "")["size"] == 2**40
     with pytest.raises(InputError, match=r"\(size=1099511627776: must be at most 2,147,483,647\)"):
         parsed(data, KIND, "a.json", "", limited=True)
-    kind = optional(model=optional(rate=float))
+    type_ = optional(model=optional(rate=float))
     with pytest.raises(InputError, match=r"^a.json: damaged \(model.rate=.*: must be 0, or of"):
-        parsed(data, kind, "a.json", "", limited=True)
+        parsed(data, type_, "a.json", "", limited=True)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -67,9 +67,9 @@ def config_of(task: str, way: str, arguments: argparse.Namespace) -> Any:
 def costs(config: Any) -> dict[str, Any]:
     """What is trained, the state's size, and what an update takes; nothing is trained."""
     recipe = TaskRecipe.from_config(config)
-    given, family = open_model(recipe.init_from), recipe.task.family
-    branches = learned_branches({"": given})
-    whole = encoder_with_head(family, recipe.spec(given))
+    pretrained, family = open_model(recipe.init_from), recipe.task.family
+    branches = learned_branches({"": pretrained})
+    whole = encoder_with_head(family, recipe.spec(pretrained))
     model = with_subset(whole, recipe.adapter, recipe.frozen, branches)
     objective, optimizer = TaskObjective(family.objective), make_optimizer(recipe.optimizer)
     experiment = Experiment(model, objective, optimizer, data_parallel(jax.devices()[:1]))

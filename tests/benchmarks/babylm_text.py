@@ -25,12 +25,12 @@ _END = re.compile(r"(?<=[.?!])[\"”’']?\s+(?=[\"“‘A-Z(])")  # of a senten
 def childes(text: str) -> Iterator[list[str]]:
     """Yields documents: talk, one utterance a sentence."""
     said = _SPEAKER.split(_NOTE.sub(" ", text))
-    yield from _parts(_BEFORE_SIGN.sub(r"\1", each) for each in said)
+    yield from _sections(_BEFORE_SIGN.sub(r"\1", each) for each in said)
 
 
 def gutenberg(text: str) -> Iterator[list[str]]:
-    """Yields documents: parts of books."""
-    yield from _parts(_END.split(_SECTION.sub("", text)))
+    """Yields documents: sections of books."""
+    yield from _sections(_END.split(_SECTION.sub("", text)))
 
 
 def simple_wiki(text: str) -> Iterator[list[str]]:
@@ -39,7 +39,7 @@ def simple_wiki(text: str) -> Iterator[list[str]]:
         yield _plain(_END.split(article.replace("=", " ").replace("\ufffd", "")))
 
 
-def _parts(sentences: Iterable[str]) -> Iterator[list[str]]:
+def _sections(sentences: Iterable[str]) -> Iterator[list[str]]:
     kept = _plain(sentences)
     for start in range(0, len(kept), SENTENCES):
         yield kept[start : start + SENTENCES]
@@ -47,7 +47,7 @@ def _parts(sentences: Iterable[str]) -> Iterator[list[str]]:
 
 def _plain(sentences: Iterable[str]) -> list[str]:
     """The sentences that have text, with single spaces."""
-    return [plain for each in sentences if (plain := " ".join(each.split()))]
+    return [text for each in sentences if (text := " ".join(each.split()))]
 
 
 def main() -> None:

@@ -85,7 +85,7 @@ def vectors(data: Path, folder: Path) -> Any:
             file.write(f"{json.dumps(row)}\n")
     config = similarity_config("cosent")
     config.data = str(folder)
-    config.dev = f"likeness:benchmark:{data}/glue/STS-B/sts-test.tsv.xz"
+    config.dev = f"similarity:benchmark:{data}/glue/STS-B/sts-test.tsv.xz"
     config.batch_size = RECIPE["batch_size"]
     config.optimizer.learning_rate = RECIPE["learning_rate"]
     config.task.update(query_length=32, passage_length=32)

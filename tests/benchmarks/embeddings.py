@@ -41,10 +41,10 @@ REPOSITORY = Path(__file__).parents[2]
 WAYS = ("bertjax", "sentence-transformers")
 LENGTH, SCALE = 64, 20.0
 SETS = {
-    **{f"STS{year}": f"likeness:sts:{{data}}/sts/sts{year}.test.tsv.xz" for year in (2012, 2014)},
-    **{f"STS{year}": f"likeness:sts:{{data}}/sts/sts{year}.test.tsv.xz" for year in (2015, 2016)},
-    "STS-B": "likeness:benchmark:{data}/glue/STS-B/sts-test.tsv.xz",
-    "SICK": "likeness:sick:{data}/sick/SICK_test_annotated.txt.xz",
+    **{f"STS{year}": f"similarity:sts:{{data}}/sts/sts{year}.test.tsv.xz" for year in (2012, 2014)},
+    **{f"STS{year}": f"similarity:sts:{{data}}/sts/sts{year}.test.tsv.xz" for year in (2015, 2016)},
+    "STS-B": "similarity:benchmark:{data}/glue/STS-B/sts-test.tsv.xz",
+    "SICK": "similarity:sick:{data}/sick/SICK_test_annotated.txt.xz",
     "Cranfield": "retrieval:{work}/cranfield",
 }
 
@@ -78,11 +78,11 @@ def prepare(arguments: argparse.Namespace) -> None:
         source = arguments.data / "retrieval" / "cranfield"
         _run("tests/benchmarks/cranfield.py", f"--source={source}", f"--output={work}/cranfield")
     if not (work / "weights").exists():
-        given = Path(arguments.weights)
+        weights = Path(arguments.weights)
         if arguments.layers:
-            write_first_layers(given, arguments.layers, work / "weights")
+            write_first_layers(weights, arguments.layers, work / "weights")
         else:
-            (work / "weights").symlink_to(given.resolve())
+            (work / "weights").symlink_to(weights.resolve())
 
 
 def _run(program: str, *flags: str) -> None:

@@ -196,9 +196,9 @@ def transformers_seed(config: Any, seed: int) -> Result:
 
     recipe = TaskRecipe.from_config(config)
     task, family = recipe.task, recipe.task.family
-    given = open_model(recipe.init_from)
-    encode = encoder(family, given, recipe.max_length)
-    data = TaskData.of(task, read_examples(task), encode, given.identity)
+    pretrained = open_model(recipe.init_from)
+    encode = encoder(family, pretrained, recipe.max_length)
+    data = TaskData.of(task, read_examples(task), encode, pretrained.identity)
     trial = recipe.trials()[seed]
     steps = trial.epochs * -(-len(data.train) // trial.batch_size)
     adamw = recipe.optimizer
@@ -228,7 +228,7 @@ def transformers_seed(config: Any, seed: int) -> Result:
         """Makes a batch that is padded to its longest example."""
         shape = len(members), int(encoded.lengths[members].max())
         arrays = encoded.batch(
-            TASK_LOSSES[family.objective].fields, members, *shape, given.tokenizer.pad_id
+            TASK_LOSSES[family.objective].fields, members, *shape, pretrained.tokenizer.pad_id
         )
         tensors = {ARGUMENTS[k]: torch.from_numpy(arrays[k]) for k in arrays if k in ARGUMENTS}
         tensors = {k: v if v.is_floating_point() else v.long() for k, v in tensors.items()}

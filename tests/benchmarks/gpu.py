@@ -130,7 +130,7 @@ def shapes_of(case: Case, tiny: bool) -> Shapes:
     return Shapes(layers, width, heads, vocabulary, case.rows, case.length, masked)
 
 
-def ours(case: Case, attention: str, tiny: bool) -> tuple[Any, Any, dict[str, np.ndarray]]:
+def bertjax_model(case: Case, attention: str, tiny: bool) -> tuple[Any, Any, dict[str, np.ndarray]]:
     """The spec, the objective and the batch of a case."""
     from bertjax.models.encoders.presets import ModernBertSpec
     from bertjax.objectives.masked_lm import MaskedLM, MaskedLMNextSentence
@@ -166,7 +166,7 @@ def step(options: argparse.Namespace, case: str, way: str) -> dict[str, Any]:
     if way in PEERS:
         update, about = _peer_step(shape, shapes), {}
     else:
-        spec, objective, batch = ours(shape, way, options.tiny)
+        spec, objective, batch = bertjax_model(shape, way, options.tiny)
         update = bertjax_step(spec, objective, batch)
         numbers = batch.get("segment_ids", np.zeros((1, shape.length), int))
         sizes = np.concatenate([np.bincount(row) for row in numbers])
@@ -278,19 +278,19 @@ def attention(options: argparse.Namespace, case: str, *, own: bool = False) -> d
     dropping = shape.dropout > 0
 
     def both(way: str, window: int | None, precision: Any) -> Callable[[], Any]:
-        def call(given: Any, gradient: jax.Array, mask: Mask) -> Any:
+        def call(arrays: Any, gradient: jax.Array, mask: Mask) -> Any:
             attend = partial(
                 self_attention, mask=mask, pattern=AttentionPattern(window=window), way=way
             )
             attend = partial(
                 attend, drop=DropoutSpec(jnp.uint32(1), shape.dropout) if dropping else None
             )
-            context, pull = jax.vjp(attend, given)
+            context, pull = jax.vjp(attend, arrays)
             return context, *pull(gradient), context[0, 0, 0, 0]
 
-        given, of_context = qkv.astype(precision), gradient.astype(precision)
-        given = tuple(given[:, :, i] for i in range(3)) if is_split(way) else given
-        return partial(jax.jit(call), given, of_context, mask)
+        arrays, of_context = qkv.astype(precision), gradient.astype(precision)
+        arrays = tuple(arrays[:, :, i] for i in range(3)) if is_split(way) else arrays
+        return partial(jax.jit(call), arrays, of_context, mask)
 
     found: dict[str, Any] = {}
     for window in (None, WINDOW) if shape.mean else (None,):
@@ -340,7 +340,7 @@ def bits(options: argparse.Namespace, way: str) -> dict[str, Any]:
     from bertjax.training.loop import Trainer
 
     case = options.cases["modern_1024"]
-    spec, objective, batch = ours(case, "auto" if way == "exact" else way, options.tiny)
+    spec, objective, batch = bertjax_model(case, "auto" if way == "exact" else way, options.tiny)
     experiment = bertjax_experiment(spec, objective)
     update, placement = Trainer(experiment).step(1), experiment.placement
     arrays = jax.device_put(batch, placement.batch)
@@ -366,7 +366,7 @@ def kernels(options: argparse.Namespace, case: str) -> dict[str, Any]:
     """What the device does in an update."""
     import jax
 
-    update = bertjax_step(*ours(options.cases[case], "auto", options.tiny))
+    update = bertjax_step(*bertjax_model(options.cases[case], "auto", options.tiny))
     for _ in range(2):
         float(update())
     folder, count = options.work / f"trace_{case}", 3
@@ -616,7 +616,7 @@ def _trainer(options: argparse.Namespace, compiled: bool) -> float:
     return 100 * float(trainer.evaluate()["eval_right"])
 
 
-# --------------------------------------------------------------------------------- what is given
+# ---------------------------------------------------------------------------------- the inputs
 
 
 def words_of(options: argparse.Namespace, lengths: Any) -> list[str]:

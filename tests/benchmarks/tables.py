@@ -680,8 +680,8 @@ def _gib(phase: dict[str, Any]) -> float:
 
 
 def _sequences(step: dict[str, Any]) -> str:
-    parts = f" in {step['accumulate']} parts" if step["accumulate"] > 1 else ""
-    return f"{step['batch_size']:,}{parts}"
+    microbatches = f" in {step['accumulate']} microbatches" if step["accumulate"] > 1 else ""
+    return f"{step['batch_size']:,}{microbatches}"
 
 
 # ------------------------------------------------------------------------------------ a summary

@@ -2,7 +2,7 @@
 
   python tests/benchmarks/tpu_calibration.py --topology=v5e:1x1 --output=tpu_calibration.json
 
-No TPU takes part. Each operation is compiled as XLA makes it, and as a Pallas kernel, which has no
+No TPU is used. Each operation is compiled as XLA makes it, and as a Pallas kernel, which has no
 estimate. Its least time follows from the published figures of a device: of its matrix units for the
 product, of its HBM for the others, which read and write 96 MiB or read as much. It needs the extra
 `tpu`.

@@ -2,7 +2,7 @@
 
   python tests/benchmarks/tpu_kernels.py --topology=v5e:1x1,v6e:1x1 --output=tpu_kernels.json
 
-No TPU takes part. Attention alone is compiled for one chip, forward and backward, in bfloat16. What
+No TPU is used. Attention alone is compiled for one chip, forward and backward, in bfloat16. What
 fits a chip's memory by kernels only has no time by einsum. It needs the extra `tpu`.
 """
 

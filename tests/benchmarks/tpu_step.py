@@ -6,7 +6,7 @@ The steps are those of configs/pretrain_base_16.py, with the sequences that one 
 and of configs/pretrain_modern_base_16.py, with half of those that a chip computes at once. First
 come those with attention by kernels. Each step is first compiled for a described chip of the same
 kind, for both yardsticks of launch/compile_check.py; then it runs. On another device than such a
-TPU it only runs. Each part is a process of its own, because only one at a time can hold a TPU.
+TPU it only runs. Each measurement is a process of its own, because only one can hold a TPU.
 """
 
 import argparse

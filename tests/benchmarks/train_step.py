@@ -139,8 +139,8 @@ def torch_step(model: Any, compute_loss: Callable[[], Any]) -> Step:
     on_gpu = device == "cuda"
     # transformers' own rule: no decay of biases and LayerNorm.
     decayed = [p for p in model.parameters() if p.ndim > 1]
-    plain = [p for p in model.parameters() if p.ndim == 1]
-    groups = [{"params": decayed}, {"params": plain, "weight_decay": 0.0}]
+    undecayed = [p for p in model.parameters() if p.ndim == 1]
+    groups = [{"params": decayed}, {"params": undecayed, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(
         groups, LEARNING_RATE, eps=1e-6, weight_decay=WEIGHT_DECAY, fused=on_gpu
     )
@@ -182,10 +182,10 @@ def transformers_step(shapes: Shapes, way: str) -> Step:
     positions, masked_ids = (
         torch.from_numpy(batch[f"masked_lm_{name}"]).long() for name in ("positions", "ids")
     )
-    plain = {name: x for name, x in inputs.items() if not name.endswith(("labels", "label"))}
+    unlabelled = {name: x for name, x in inputs.items() if not name.endswith(("labels", "label"))}
 
     def loss_gathered() -> Any:
-        sequence, pooled = model.bert(**plain, return_dict=False)
+        sequence, pooled = model.bert(**unlabelled, return_dict=False)
         width = sequence.shape[-1]
         hidden = sequence.gather(1, positions[..., None].expand(-1, -1, width))
         logits, next_logits = model.cls(hidden, pooled)

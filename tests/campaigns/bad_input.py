@@ -33,7 +33,7 @@ Change = Callable[[programs.Job, random.Random], programs.Job]
 _WANTED = ("reader", "corpus", "run", "glue-run", "exported", "classifier")
 
 _DEFAULT = "what is absent, or empty, has its default"
-_TEXT = "any part of a text is a text, and every line of a file of texts, an empty one too"
+_TEXT = "any piece of a text is a text, and every line of a file of texts, an empty one too"
 _NEVER = "so seldom is never, and so many are all that there are"
 _OFF = "0 switches it off"
 _FINITE = "a number as another; what it leads to is seen in the loss"
@@ -225,17 +225,17 @@ def _flag_tries() -> Iterator[Planned]:
                 yield _planned(
                     f"{program} flags", f"--{name}={value}", command, _with_flag(name, value)
                 )
-            given = [each for each in command.arguments if _sets(each, name)]
-            if given:
-                without = partial(_without, given)
+            flags = [each for each in command.arguments if _sets(each, name)]
+            if flags:
+                without = partial(_without, flags)
                 yield _planned(f"{program} flags", f"no --{name}", command, _arguments(without))
         for more in ("--no_such_flag=1", "word", "--", "-x", "--=", f"--{_UNDECODABLE}", "=1"):
             added = _arguments(partial(_followed_by, more))
             yield _planned(f"{program} flags", f"and {more}", command, added)
 
 
-def _without(given: list[str], arguments: tuple[str, ...]) -> list[str]:
-    return [each for each in arguments if each not in given]
+def _without(flags: list[str], arguments: tuple[str, ...]) -> list[str]:
+    return [each for each in arguments if each not in flags]
 
 
 def _followed_by(more: str, arguments: tuple[str, ...]) -> list[str]:
@@ -416,30 +416,30 @@ _NO_JSON = tuple(map(_Words, ("__import__('numpy').int64(1)", "{1}", "object()",
 
 
 def _study_tries() -> Iterator[Planned]:
-    plain = made.study()
-    for place in other_json.places(plain):
+    study = made.study()
+    for place in other_json.places(study):
         if place[0] == "stages" and len(place) < 3:  # these are the form of this file only
             continue
-        was = other_json.at(plain, place)
+        was = other_json.at(study, place)
         more = _NO_FOLDER if place[-1] == "name" else ()
         values = {repr(new): new for new in (*_OTHER_KINDS, *_NO_TEXT, *_NO_JSON, *more)}
         for shown, new in values.items():
             if shown != repr(was):
-                yield _study_try(f"{_place(place)}={shown}", plain, place, new)
+                yield _study_try(f"{_place(place)}={shown}", study, place, new)
         if isinstance(place[-1], str):
-            yield _study_try(f"no {_place(place)}", plain, place, _GONE)
-    for stage in plain["stages"]:
+            yield _study_try(f"no {_place(place)}", study, place, _GONE)
+    for stage in study["stages"]:
         for key, new in {"part": "last", "step": 7, "start": ("both",), "no_such_key": 1}.items():
-            yield _study_try(f"{stage}.{key}={new!r}", plain, ("stages", stage, key), new)
+            yield _study_try(f"{stage}.{key}={new!r}", study, ("stages", stage, key), new)
 
 
 def _place(place: tuple[str | int, ...]) -> str:
     return ".".join(map(str, place)).removeprefix("stages.")
 
 
-def _study_try(name: str, plain: Any, place: tuple[str | int, ...], new: Any) -> Planned:
+def _study_try(name: str, study: Any, place: tuple[str | int, ...], new: Any) -> Planned:
     def change(job: programs.Job, _: random.Random) -> programs.Job:
-        made.write_study(job.folder / "study.py", _changed(plain, place, new))
+        made.write_study(job.folder / "study.py", _changed(study, place, new))
         return job
 
     return _planned("study file", name, made.DRY_RUN, change)

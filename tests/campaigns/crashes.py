@@ -336,7 +336,7 @@ def _group(program: str, number: signal.Signals) -> str:
 
 def main() -> None:
     """Reads the arguments, and exits with 1 if there is a finding."""
-    given = arguments(__doc__).parse_args()
+    options = arguments(__doc__).parse_args()
     # SIGINT may be ignored if this program runs in the background.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -344,9 +344,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="bertjax-campaign-") as name:
         folder = Path(name)
         programs.prepare_environment(folder)
-        campaign = _Campaign(folder, given.only, at_once)
-        tries = campaign.tries(60 * given.minutes, given.seed)
-    sys.exit(report(tries, MEANT, given.output))
+        campaign = _Campaign(folder, options.only, at_once)
+        tries = campaign.tries(60 * options.minutes, options.seed)
+    sys.exit(report(tries, MEANT, options.output))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 
 The damaged file belongs to a corpus, a run (of pre-training, of fine-tuning, over fixed features),
 an ensemble, a study, a model in the form of transformers, or unfinished vectors. The program must
-report the damage, or give the same result as without it; if it drops the damaged part, it must say
+report the damage, or give the same result as without it; if it drops what is damaged, it must say
 so. Finished runs and corpora are tried, and also unfinished ones of a killed process, whose result
 must be that of a run that was never stopped.
 """
@@ -64,7 +64,7 @@ _READERS = {
     "classifier": ("classifier", [made.PREDICT_CLASSIFIER]),
     "vectors.npz.parts": (
         "vectors.npz.parts",
-        [made_from(made.EXTRACT, "vectors.npz.parts", before=made.small_parts)],
+        [made_from(made.EXTRACT, "vectors.npz.parts", before=made.small_shards)],
     ),
 }
 

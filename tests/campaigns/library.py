@@ -3,7 +3,7 @@
   python tests/campaigns/library.py --minutes=1 [--seed=1] [--output=FILE.json]
 
 The models are small and random, in folders of transformers. A try is a call in which one argument,
-or a part of one, is another value; it ends as "reported" with an InputError of one line. If the
+or a piece of one, is another value; it ends as "reported" with an InputError of one line. If the
 value is accepted, the result must be that of the call without it; otherwise it is "silent".
 """
 
@@ -74,21 +74,21 @@ class _Planned(NamedTuple):
 
 
 def _method(name: str) -> Callable[..., Any]:
-    return lambda opened, /, **given: getattr(opened, name)(**given)
+    return lambda opened, /, **kwargs: getattr(opened, name)(**kwargs)
 
 
-def _called(opened: Any, /, **given: Any) -> Any:
-    return opened.function()(**given)
+def _called(opened: Any, /, **kwargs: Any) -> Any:
+    return opened.function()(**kwargs)
 
 
-def _of_a_function(opened: Any, /, **given: Any) -> Any:
-    return opened.function(**given)(opened.params, opened.encode(["a cat"], 8))
+def _of_a_function(opened: Any, /, **kwargs: Any) -> Any:
+    return opened.function(**kwargs)(opened.params, opened.encode(["a cat"], 8))
 
 
-def _sharded(opened: Any, /, **given: Any) -> Any:
+def _sharded(opened: Any, /, **kwargs: Any) -> Any:
     import jax
 
-    return jax.tree.map(str, opened.shardings(**given))
+    return jax.tree.map(str, opened.shardings(**kwargs))
 
 
 def _arrays(opened: Any) -> dict[str, Any]:
@@ -127,19 +127,19 @@ _WRONG: tuple[Any, ...] = (
 def _plan(usual: Mapping[str, Mapping[str, Any]]) -> Iterator[_Planned]:
     """All tries: each argument, and each member of one, with each wrong value, or left out."""
     yield _Planned("vectors", "no_such_option=1", ("no_such_option",), 1)
-    for group, given in usual.items():
-        for place in _places(given):
-            was = other_json.at(given, place)
+    for group, kwargs in usual.items():
+        for place in _places(kwargs):
+            was = other_json.at(kwargs, place)
             for value in _WRONG:
                 if type(value) is type(was) and repr(value) == repr(was):
                     continue
                 yield _Planned(group, f"{_shown(place)}={_short(value)}", place, value)
 
 
-def _places(given: Mapping[str, Any]) -> Iterator[other_json.Place]:
-    for name, value in given.items():
+def _places(kwargs: Mapping[str, Any]) -> Iterator[other_json.Place]:
+    for name, value in kwargs.items():
         yield (name,)
-        if isinstance(value, dict | list):  # the parts of parameters, the arrays, the texts
+        if isinstance(value, dict | list):  # the trees of parameters, the arrays, the texts
             keys = value if isinstance(value, dict) else range(len(value))
             yield from ((name, key) for key in keys)
 
@@ -157,14 +157,14 @@ def _short(value: Any) -> str:
     return shown if len(shown) < 100 else f"{shown[:80]}... of {len(shown)} characters"
 
 
-def _changed(given: Mapping[str, Any], place: other_json.Place, value: Any) -> dict[str, Any]:
+def _changed(kwargs: Mapping[str, Any], place: other_json.Place, value: Any) -> dict[str, Any]:
     """A copy of the arguments with another value at a place."""
     name, *inside = place
     if not inside:
-        return {**given, name: value}
-    members = given[name].copy()
+        return {**kwargs, name: value}
+    members = kwargs[name].copy()
     members[inside[0]] = value
-    return {**given, name: members}
+    return {**kwargs, name: members}
 
 
 class _TooLong(Exception):
@@ -222,7 +222,7 @@ def _models(folder: Path) -> dict[str, str]:
 
 def main() -> None:
     """Runs the campaign, and exits with its code."""
-    given = arguments(__doc__).parse_args()
+    options = arguments(__doc__).parse_args()
     signal.signal(signal.SIGALRM, _too_long)
     with tempfile.TemporaryDirectory(prefix="bertjax-campaign-") as name:
         folder = Path(name)
@@ -241,15 +241,15 @@ def main() -> None:
                 own = call.arguments
                 usual[group] = own(opened[call.model]) if callable(own) else own
 
-        def made(group: str, given: Mapping[str, Any]) -> Callable[[], Any]:
+        def made(group: str, kwargs: Mapping[str, Any]) -> Callable[[], Any]:
             call = CALLS[group]
             if group == "load":
-                return lambda: call.result(bertjax.load(**given))
-            return lambda: call.result(opened[call.model], **given)
+                return lambda: call.result(bertjax.load(**kwargs))
+            return lambda: call.result(opened[call.model], **kwargs)
 
         wanted = {group: made(group, each)() for group, each in usual.items()}
-        matching = [each for each in _plan(usual) if fnmatchcase(str(each), given.only)]
-        some = chosen(matching, round(given.minutes * _TRIES_A_MINUTE), given.seed)
+        matching = [each for each in _plan(usual) if fnmatchcase(str(each), options.only)]
+        some = chosen(matching, round(options.minutes * _TRIES_A_MINUTE), options.seed)
         print(f"{len(some)} of {len(matching)} tries", flush=True)
         tries = []
         for each in some:
@@ -257,7 +257,7 @@ def main() -> None:
             end, found = _end(made(each.group, changed))
             right = end.code == 0 and _same(found, wanted[each.group])
             tries.append(Try(each.group, each.name, *judge(end, right=right)))
-    sys.exit(report(sorted(tries), MEANT, given.output))
+    sys.exit(report(sorted(tries), MEANT, options.output))
 
 
 if __name__ == "__main__":

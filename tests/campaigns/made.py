@@ -294,31 +294,31 @@ def stop_before_the_second_score() -> None:
     Search._dev_outputs = dev_outputs
 
 
-def small_parts() -> None:
-    """Makes the parts of launch/extract_features.py's result a few texts long."""
+def small_shards() -> None:
+    """Makes the shards of launch/extract_features.py's result a few texts long."""
     from bertjax.inference.features import extract
 
-    extract._PART_TOKENS = 60
+    extract._SHARD_TOKENS = 60
 
 
-def stop_before_the_third_part() -> None:
-    """Calls `small_parts`, and ends the program before it writes the third part."""
-    small_parts()
-    from bertjax.inference.features.result import Parts
+def stop_before_the_third_shard() -> None:
+    """Calls `small_shards`, and ends the program before it writes the third shard."""
+    small_shards()
+    from bertjax.inference.features.result import Shards
 
-    write = Parts.write
+    write = Shards.write
 
     def writing(self, number, *values):
         if number == 2:
             raise KeyboardInterrupt
         write(self, number, *values)
 
-    Parts.write = writing
+    Shards.write = writing
 
 
 # ------------------------------------------------------------------------------ all of it
 
-# Artefact -> the command that makes it, and the kept part of its folder; each line needs only those
+# Artefact -> the command that makes it, and what is kept of its folder; each line needs only those
 # before it.
 _ARTEFACTS = (
     {"corpus": (PREPARE, "corpus")},
@@ -329,7 +329,7 @@ _ARTEFACTS = (
         "features-run": (FEATURES, "features-run"),
         "exported": (CONVERT, "exported"),
         "vectors.npz.parts": (
-            EXTRACT._replace(before=stop_before_the_third_part),
+            EXTRACT._replace(before=stop_before_the_third_shard),
             "vectors.npz.parts",
         ),
         "evaluated-run": (EVALUATE, "run"),
@@ -374,7 +374,7 @@ class Made:
         self._run([(c, "", "") for line, c in unknown.items() if line not in self.learned])
 
     def _run(self, todo: Sequence[tuple[Command, str, str]]) -> None:
-        """Runs commands, records their results, and keeps the named parts of their folders."""
+        """Runs commands, records their results, and keeps what is named of their folders."""
         names = {self.folder / f"making-{number}": each for number, each in enumerate(todo)}
         jobs = (command.job(self.folder, place) for place, (command, *_) in names.items())
         for job, end in programs.run(jobs, self._at_once):
@@ -407,7 +407,7 @@ def tiny() -> dict[str, Any]:
 
 
 def study() -> dict[str, Any]:
-    """The study of `STUDY` as plain values: a file of it is made by `write_study`."""
+    """The study of `STUDY` as JSON values: a file of it is made by `write_study`."""
     grid = {"grid.batch_size": (8,), "grid.epochs": (1,), "grid.learning_rate": (1e-2,)}
     tune = {"max_length": 48, "grid.restarts": 1, **grid}
     config = f"{_CONFIGS}/finetune_glue.py:CoLA"
@@ -448,7 +448,7 @@ _STUDY_FILE = """
 from bertjax.lab.studies.study import Column, Row, Stage, Study
 
 nan, inf = float("nan"), float("inf")
-PLAIN = {plain!r}
+PLAIN = {study!r}
 
 
 def get_study(scale):
@@ -476,9 +476,9 @@ def get_study(scale):
 """
 
 
-def write_study(path: Path, plain: Mapping[str, Any]) -> None:
+def write_study(path: Path, study: Mapping[str, Any]) -> None:
     """Writes the file of a study; names of stages stand for them, other values for themselves."""
-    path.write_text(_STUDY_FILE.format(plain=plain))
+    path.write_text(_STUDY_FILE.format(study=study))
 
 
 def _write_inputs(folder: Path) -> None:

@@ -110,9 +110,9 @@ def prepare_environment(folder: Path) -> None:
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # OpenBLAS would start threads when it is imported
-    plain = plain_environment(folder / "plain")
-    os.environ["PYTHONPATH"] = os.pathsep.join([plain["PYTHONPATH"], *_FOLDERS])
-    refused = plain["REFUSED_MODULES"].split(",")
+    variables = plain_environment(folder / "plain")
+    os.environ["PYTHONPATH"] = os.pathsep.join([variables["PYTHONPATH"], *_FOLDERS])
+    refused = variables["REFUSED_MODULES"].split(",")
     os.environ["REFUSED_MODULES"] = ",".join(name for name in refused if name != "libtpu")
 
 

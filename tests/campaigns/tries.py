@@ -1,4 +1,4 @@
-"""The tries of a campaign: many are planned, a part of them is chosen, made, and judged."""
+"""The tries of a campaign: many are planned, some of them are chosen, made, and judged."""
 
 import hashlib
 import os
@@ -56,22 +56,22 @@ def campaign(
       plan: makes all tries from the artefacts.
       wanted: see `made.Made`.
     """
-    given = arguments(program).parse_args()
+    options = arguments(program).parse_args()
     at_once = os.cpu_count() or 1
     with tempfile.TemporaryDirectory(prefix="bertjax-campaign-") as name:
         folder = Path(name)
         programs.prepare_environment(folder)
         made = Made(folder / "made", at_once, wanted)
-        matching = [each for each in plan(made) if fnmatchcase(str(each), given.only)]
-        some = chosen(matching, round(given.minutes * _TRIES_A_MINUTE), given.seed)
+        matching = [each for each in plan(made) if fnmatchcase(str(each), options.only)]
+        some = chosen(matching, round(options.minutes * _TRIES_A_MINUTE), options.seed)
         print(f"{len(some)} of {len(matching)} tries", flush=True)
         made.learn(each.command for each in some)
         with Progress("tries", len(some), " tries") as progress:
             tries = []
-            for each in _make(some, made, folder / "tries", at_once, given.seed):
+            for each in _make(some, made, folder / "tries", at_once, options.seed):
                 tries.append(each)
                 progress.update()
-    sys.exit(report(sorted(tries), meant, given.output))
+    sys.exit(report(sorted(tries), meant, options.output))
 
 
 def chosen(plan: Iterable[Planned], count: int, seed: int) -> list[Planned]:

@@ -18,8 +18,8 @@ def assert_flags_exist(command: str, program: Path) -> None:
     """Asserts that the program has each --flag, and its config has each --config.key."""
     source = program.read_text(encoding="utf-8")
     for name in re.findall(r"^import (\w+)$", source, re.MULTILINE):
-        beside = program.with_name(f"{name}.py")  # a program may take the flags of another
-        source += beside.read_text(encoding="utf-8") if beside.is_file() else ""
+        other = program.with_name(f"{name}.py")  # a program may take the flags of another
+        source += other.read_text(encoding="utf-8") if other.is_file() else ""
     config = re.search(r"--config=configs/(\w+)\.py:?(\S*)", command)
     if config:
         module = importlib.import_module(f"configs.{config[1]}")

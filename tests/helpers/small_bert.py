@@ -10,7 +10,7 @@ VOCABULARY, LENGTH = 97, 13
 
 @pytest.fixture(scope="session")
 def spec() -> BertSpec:
-    """Odd in every size, with weights large enough that every part matters; no dropout."""
+    """Odd in every size, with weights large enough that every array matters; no dropout."""
     return BertSpec(
         vocab_size=VOCABULARY,
         hidden_size=24,

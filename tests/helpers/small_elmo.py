@@ -24,7 +24,7 @@ SIZES = dict(
 
 
 def small_elmo(**changes) -> Pretrained:
-    """A model whose weights are large enough that every part matters."""
+    """A model whose weights are large enough that every array matters."""
     spec = ElmoSpec(**SIZES | changes)
     inputs = zeros(text_inputs(spec, B=1, S=3))
 

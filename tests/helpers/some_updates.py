@@ -20,7 +20,7 @@ def some_updates(
     rows = len(batch["input_ids"])
     with placement.active():
         for _ in range(3):
-            parts = [placement.put(lambda held: {n: x[held] for n, x in batch.items()}, rows)]
-            state, sums = trainer.step(1)(state, parts, 1.0, 0)
+            arrays = placement.put(lambda held: {n: x[held] for n, x in batch.items()}, rows)
+            state, sums = trainer.step(1)(state, [arrays], 1.0, 0)
             found.append(means(jax.device_get(sums)))
     return found, jax.device_get(state.params)

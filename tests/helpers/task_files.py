@@ -139,8 +139,8 @@ def write_squad(folder: Path, version: str = "v1.1", paragraphs: int = 240, seed
             qas = [{"question": "Who?", "answers": [answer] if possible else []}]
             if version == "v2.0":
                 qas[0]["is_impossible"] = not possible
-            for part, each in enumerate(qas):
-                each["id"] = f"{split}-{number}-{part}"
+            for place, each in enumerate(qas):
+                each["id"] = f"{split}-{number}-{place}"
             made.append({"context": context, "qas": qas})
         data = {"version": version, "data": [{"title": "Sounds", "paragraphs": made}]}
         text = json.dumps(data, ensure_ascii=False)

@@ -42,7 +42,7 @@ def own_logits(model):
     return logits
 
 
-def their_logits(model, folder, name):
+def reference_logits(model, folder, name):
     """The same by transformers."""
     import torch
     import transformers
@@ -118,7 +118,7 @@ def test_another_family(vocabulary):
 )
 def test_transformers_agrees(make_pretrained, tmp_path, name, spec, masking):
     model = make_pretrained(name, spec)
-    logits = their_logits(model, tmp_path, name)
+    logits = reference_logits(model, tmp_path, name)
     found = log_likelihoods(model, TEXTS, "word" if masking == "word" else "token")
     expected = [by_hand(model, text, masking, logits) for text in TEXTS]
     np.testing.assert_allclose(found, expected, rounding(1))

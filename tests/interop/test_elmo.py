@@ -79,8 +79,8 @@ def test_a_released_folder_is_exported_as_it_was(shared_data, tmp_path):
 
         before.visititems(same)
     options = json.loads((tmp_path / "out" / "options.json").read_text())
-    given = json.loads((source / "options.json").read_text())
-    assert options["char_cnn"] == given["char_cnn"] and options["lstm"] == given["lstm"]
+    reference = json.loads((source / "options.json").read_text())
+    assert options["char_cnn"] == reference["char_cnn"] and options["lstm"] == reference["lstm"]
 
 
 @pytest.mark.parametrize(

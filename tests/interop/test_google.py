@@ -17,7 +17,7 @@ from bertjax.base.fields import TEXT
 from bertjax.interop.google import import_tensorflow, read_release
 from tests.helpers.closeness import assert_close
 
-# All sizes are odd, and the weights are large enough that every part matters.
+# All sizes are odd, and the weights are large enough that every array matters.
 CONFIG = {
     "attention_probs_dropout_prob": 0.1,
     "hidden_act": "gelu",

@@ -47,8 +47,8 @@ def test_texts_and_others_that_are_like_them(make_pretrained):
 
 @needs
 def test_a_classifier_is_exported(make_pretrained, tmp_path, capfd):
-    given, exported = make_pretrained("BertForSequenceClassification"), tmp_path / "exported"
-    write_hugging_face(given, tmp_path)
+    pretrained, exported = make_pretrained("BertForSequenceClassification"), tmp_path / "exported"
+    write_hugging_face(pretrained, tmp_path)
     found = convert.run(f"hf:{tmp_path}", f"onnx:{exported}")
     assert found["ONNX Runtime"] < rounding(LOGITS) < found["ONNX Runtime, 8 bits"] < 0.5
     said = capfd.readouterr()
@@ -60,8 +60,8 @@ def test_a_classifier_is_exported(make_pretrained, tmp_path, capfd):
     assert len(lines) <= 10, lines  # nothing of PyTorch and ONNX Runtime
     assert (exported / "tokenizer.json").exists() and (exported / "model.safetensors").exists()
     # All dimensions are free: rows and lengths with which nothing was traced.
-    inputs = {name: array[:5, :7] for name, array in proof.random_inputs(given).items()}
-    result = proof.outputs(given.model(), given.params, inputs)
+    inputs = {name: array[:5, :7] for name, array in proof.random_inputs(pretrained).items()}
+    result = proof.outputs(pretrained.model(), pretrained.params, inputs)
     (reference,) = onnx.outputs(exported, onnx.WHOLE, [inputs], ("logits",))
     assert proof.greatest_difference(result, reference, inputs) < rounding(LOGITS)
     sizes = [(exported / "onnx" / name).stat().st_size for name in onnx.FILES]
@@ -79,13 +79,13 @@ def test_a_classifier_is_exported(make_pretrained, tmp_path, capfd):
 )
 def test_every_head(make_pretrained, vocabulary, tmp_path, head_spec):
     if head_spec.startswith("Modern"):
-        given = modernbert_models.small_model(vocabulary, head_types.MASKED_LM)
+        pretrained = modernbert_models.small_model(vocabulary, head_types.MASKED_LM)
     else:
-        given = make_pretrained(head_spec)
-    write_hugging_face(given, tmp_path)
-    inputs = proof.random_inputs(given)
-    onnx.write(tmp_path, given.class_name, inputs)
-    result = proof.outputs(given.model(), given.params, inputs)
+        pretrained = make_pretrained(head_spec)
+    write_hugging_face(pretrained, tmp_path)
+    inputs = proof.random_inputs(pretrained)
+    onnx.write(tmp_path, pretrained.class_name, inputs)
+    result = proof.outputs(pretrained.model(), pretrained.params, inputs)
     (reference,) = onnx.outputs(tmp_path, onnx.WHOLE, [inputs], tuple(result))
     assert proof.greatest_difference(result, reference, inputs) < rounding(LOGITS)
 

@@ -61,8 +61,8 @@ class Adapted:
         """The model, with its adapter."""
         params = merged(self.trained, self.frozen)
         adapter = low_rank(self.model, params, self.base, self.base)
-        plain = jax.device_get(self.model.params_of(params))
-        return dataclasses.replace(self.base, params=plain, adapter=adapter)
+        merged_params = jax.device_get(self.model.params_of(params))
+        return dataclasses.replace(self.base, params=merged_params, adapter=adapter)
 
     def logits(self, batch):
         """Of the model as it is trained."""

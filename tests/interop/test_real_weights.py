@@ -102,7 +102,7 @@ def _rows(kind, length, pretrained, repository):
 def _inputs(ids, padding):
     """Makes inputs with a mask of ones, or with padding after or before the tokens of rows."""
     mask, length = np.ones_like(ids), ids.shape[1]
-    if padding == "behind":
+    if padding == "after":
         mask[1, length // 2 + 1 :] = 0
         mask[2, 1:] = 0
     elif padding == "before":
@@ -163,9 +163,9 @@ def _assert_same_function(result, reference, exact, batch):
     sizes = [rounding(np.abs(output).max()) for output in truth]
     allowed = np.maximum(sizes, 2 * reference_off)
     off = _distances(found, truth, mask)
-    for what, part in (("hidden states", slice(-3)), ("masked-LM logits", slice(-3, -2))):
-        result_most, reference_most = off[part].max(), reference_off[part].max()
-        print(f"{what}: ours {result_most:.1e}, transformers {reference_most:.1e} off float64")
+    for what, which in (("hidden states", slice(-3)), ("masked-LM logits", slice(-3, -2))):
+        result_most, reference_most = off[which].max(), reference_off[which].max()
+        print(f"{what}: bertjax {result_most:.1e}, transformers {reference_most:.1e} off float64")
     assert (off <= allowed).all(), (off, allowed)
 
 
@@ -180,7 +180,7 @@ def sides(both, tmp_path_factory):
 
 @pytest.mark.parametrize("length, kind", others_slow(CASES, *CASES[:6], (127, "real")))
 def test_every_output(both, sides, repository, kind, length):
-    for padding in ("none", "behind", "before"):
+    for padding in ("none", "after", "before"):
         batch = _inputs(_rows(kind, length, both[0], repository), padding)
         _assert_same_function(*sides, batch)
 
@@ -192,7 +192,7 @@ def test_bfloat16_is_near(minilm, repository, kind):
     import transformers
 
     pretrained = read_hugging_face(minilm, "hf:minilm")
-    batch = _inputs(_rows(kind, 127, pretrained, repository), "behind")
+    batch = _inputs(_rows(kind, 127, pretrained, repository), "after")
     inside = batch["input_mask"] > 0
 
     def states(dtype):
@@ -221,7 +221,7 @@ def _loss_and_gradient(pretrained, peer, ids, seed=0):
     import torch
 
     rng = np.random.default_rng(seed)
-    batch = _inputs(ids, "behind")
+    batch = _inputs(ids, "after")
     labels = np.where(rng.random(ids.shape) < 0.15, ids, -100)
     labels[:, 0] = ids[:, 0]
     labels = np.where(batch["input_mask"] > 0, labels, -100)
@@ -278,8 +278,8 @@ def _assert_same_gradients(gradient, reference):
 def test_loss_and_gradients(both, repository, kind):
     pretrained, peer = both
     ids = _rows(kind, 127, pretrained, repository)
-    value, gradient, their_value, reference = _loss_and_gradient(pretrained, peer, ids)
-    assert_close(value, their_value)
+    value, gradient, reference_value, reference = _loss_and_gradient(pretrained, peer, ids)
+    assert_close(value, reference_value)
     _assert_same_gradients(gradient, reference)
 
 
@@ -309,13 +309,13 @@ def test_random_base(minilm, repository, tmp_path):
     assert pretrained.spec == BertSpec()
     assert sum(leaf.size for leaf in jax.tree.leaves(pretrained.params)) == 110_106_428
     ids = _rows("real", 127, pretrained, repository)
-    value, gradient, their_value, reference = _loss_and_gradient(pretrained, peer, ids)
-    assert_close(value, their_value)
+    value, gradient, reference_value, reference = _loss_and_gradient(pretrained, peer, ids)
+    assert_close(value, reference_value)
     _assert_same_gradients(gradient, reference)
 
     result, exact = _computer(pretrained), _peer(tmp_path / "base", "float64")
     for kind, length in (("real", 3), ("random", 127)):
-        batch = _inputs(_rows(kind, length, pretrained, repository), "behind")
+        batch = _inputs(_rows(kind, length, pretrained, repository), "after")
         _assert_same_function(result, peer, exact, batch)
     write_hugging_face(pretrained, tmp_path)
     again = read_hugging_face(tmp_path, "hf:again").params

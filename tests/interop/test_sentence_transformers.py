@@ -101,22 +101,22 @@ def test_the_files_written(vocabulary, tmp_path):
     for name in ("cls without the prompt", "cls", "sparse", "late"):
         (tmp_path / name).mkdir()
         _written(vocabulary, tmp_path / name, name)
-    plain = tmp_path / "cls without the prompt"
-    assert _json(plain / "modules.json")[1:] == [
+    folder = tmp_path / "cls without the prompt"
+    assert _json(folder / "modules.json")[1:] == [
         {"idx": 1, "name": "1", "path": "1_Pooling"}
         | {"type": "sentence_transformers.models.Pooling"},
         {"idx": 2, "name": "2", "path": "2_Normalize"}
         | {"type": "sentence_transformers.models.Normalize"},
     ]
-    pooling = _json(plain / "1_Pooling" / "config.json")
+    pooling = _json(folder / "1_Pooling" / "config.json")
     assert [key for key, value in pooling.items() if value is True] == ["pooling_mode_cls_token"]
     assert (pooling["include_prompt"], pooling["word_embedding_dimension"]) == (False, 24)
     no_pooler = {"model_args": {"add_pooling_layer": False}}
     model = {"max_seq_length": 13, "do_lower_case": False, **no_pooler}
-    assert _json(plain / "sentence_bert_config.json") == model
+    assert _json(folder / "sentence_bert_config.json") == model
     model = {"max_seq_length": 13, "do_lower_case": False}
     assert _json(tmp_path / "sparse" / "sentence_bert_config.json") == model
-    assert _json(plain / "config_sentence_transformers.json") == {
+    assert _json(folder / "config_sentence_transformers.json") == {
         "model_type": "SentenceTransformer",
         "prompts": {"query": "the dog, ", "document": "a cat. "},
         "default_prompt_name": None,
@@ -272,7 +272,7 @@ MODEL, NORMALIZE_FILE = "sentence_bert_config.json", "2_Normalize/config.json"
 SIZES = dict(in_features=24, out_features=16)
 REFUSED = {
     "a reranker of modules": ("mean", _reranker_of_modules, "a module Pooling in modules.json"),
-    "a part of a vector": ("mean", lambda f: _change(f / SETTINGS, truncate_dim=16),
+    "the first numbers of a vector": ("mean", lambda f: _change(f / SETTINGS, truncate_dim=16),
         "truncate_dim=16 in config_sentence_transformers.json"),
     "a few of the weights": ("sparse", lambda f: _change(f / SETTINGS, max_active_dims=8),
         "max_active_dims=8 in config_sentence_transformers.json"),
@@ -384,14 +384,14 @@ def test_it_computes_the_same(vocabulary, tmp_path, family, name):
     import sentence_transformers
 
     model = small_model(vocabulary, VECTORS[name], family)
-    (tmp_path / "ours").mkdir()
-    write_hugging_face(model, tmp_path / "ours")
-    _assert_same_vectors(model, tmp_path / "ours")
+    (tmp_path / "bertjax").mkdir()
+    write_hugging_face(model, tmp_path / "bertjax")
+    _assert_same_vectors(model, tmp_path / "bertjax")
     peer = getattr(
         sentence_transformers, sentence_transformers_check.CLASSES[model.embedding.kind]
-    )(str(tmp_path / "ours"), device="cpu")
-    peer.save_pretrained(str(tmp_path / "theirs"), create_model_card=False)
-    again = read_hugging_face(tmp_path / "theirs", "hf:theirs")
+    )(str(tmp_path / "bertjax"), device="cpu")
+    peer.save_pretrained(str(tmp_path / "peer"), create_model_card=False)
+    again = read_hugging_face(tmp_path / "peer", "hf:peer")
     assert again.embedding == model.embedding
     _assert_same_params(again, model)
 
@@ -405,8 +405,8 @@ def test_the_form_is_its_own(vocabulary, tmp_path, name):
     from sentence_transformers.sentence_transformer.modules import Pooling
     from torch.nn import Identity
 
-    (tmp_path / "ours").mkdir()
-    folder = _written(vocabulary, tmp_path / "ours", name)
+    (tmp_path / "bertjax").mkdir()
+    folder = _written(vocabulary, tmp_path / "bertjax", name)
     of_tokens, prompts = "token_embeddings", dict(query="the dog, ", document="a cat. ")
     if name == "sparse":
         peer = st.SparseEncoder(_bare(folder, tmp_path), prompts=prompts)
@@ -419,14 +419,14 @@ def test_the_form_is_its_own(vocabulary, tmp_path, name):
         pooling = Pooling(24, "cls", include_prompt=False)
         modules = [Transformer(_bare(folder, tmp_path)), pooling, Normalize()]
         peer = st.SentenceTransformer(modules=modules, prompts=prompts)
-    peer.save_pretrained(str(tmp_path / "theirs"), create_model_card=False)
+    peer.save_pretrained(str(tmp_path / "peer"), create_model_card=False)
     type(peer)(str(folder)).save_pretrained(str(tmp_path / "again"), create_model_card=False)
     files = {path.relative_to(tmp_path / "again") for path in (tmp_path / "again").rglob("*.json")}
     assert files == {
-        path.relative_to(tmp_path / "theirs") for path in (tmp_path / "theirs").rglob("*.json")
+        path.relative_to(tmp_path / "peer") for path in (tmp_path / "peer").rglob("*.json")
     }
     for file in files - {Path("tokenizer.json"), Path("tokenizer_config.json")}:
-        result, reference = (_json(tmp_path / saved / file) for saved in ("again", "theirs"))
+        result, reference = (_json(tmp_path / saved / file) for saved in ("again", "peer"))
         if (name, file.name) == ("sparse", "modules.json"):  # the class that version 5 has, too
             assert result[0].pop("type").endswith(".MLMTransformer")
             assert reference[0].pop("type").endswith(".Transformer")
@@ -594,7 +594,7 @@ def test_cross_encoder(reranker, tmp_path):
     found = CrossEncoder(str(tmp_path / "regression"), device="cpu").predict(pairs)
     assert_close(found, logits)
     # Its own folder has modules.json, too.
-    peer.save_pretrained(str(tmp_path / "theirs"), create_model_card=False)
-    again = read_hugging_face(tmp_path / "theirs", "hf:theirs")
+    peer.save_pretrained(str(tmp_path / "peer"), create_model_card=False)
+    again = read_hugging_face(tmp_path / "peer", "hf:peer")
     assert again.embedding is None and again.head_type == head_types.SEQUENCE_CLASSIFICATION
     np.testing.assert_array_equal(_logits(again, pairs), logits)

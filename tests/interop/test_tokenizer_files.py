@@ -52,9 +52,9 @@ def bpe_file(tmp_path_factory) -> Path:
     sentences = [f"the cat's number {n} sat on caf\u00e9 {n * n}" for n in range(40)]
     learn("bpe", sentences, path, size=290, cased=True)
     content = json.loads(path.read_bytes())
-    plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "special"), False)
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "special"), False)
     for number, name in enumerate(("  ", "|||IP|||", "[unused0]"), start=290):
-        content["added_tokens"].append({"id": number, "content": name, "normalized": True} | plain)
+        content["added_tokens"].append({"id": number, "content": name, "normalized": True} | flags)
     path.write_text(json.dumps(content))
     return path
 
@@ -74,10 +74,10 @@ def eurobert(tmp_path, bpe_file) -> Path:
     model, size = content["model"], 285
     pieces = list(model["vocab"])[len(SPECIAL_TOKENS) :]
     model |= {"vocab": {piece: n for n, piece in enumerate(pieces)}, "ignore_merges": True}
-    plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     names = [FIRST, LAST, BLANK, "<|parallel_sep|>"]
     content["added_tokens"] = [
-        {"id": size + n, "content": name, "special": True} | plain | {"lstrip": name == BLANK}
+        {"id": size + n, "content": name, "special": True} | flags | {"lstrip": name == BLANK}
         for n, name in enumerate(names)
     ]
     split = {"type": "Split", "pattern": {"Regex": EUROBERT_WORDS}}
@@ -103,10 +103,10 @@ def eurobert(tmp_path, bpe_file) -> Path:
 def change(path: Path, *keys: str, value) -> None:
     """Sets the value at the path `keys` in a JSON file."""
     content = json.loads(path.read_text())
-    part = content
+    section = content
     for key in keys[:-1]:
-        part = part[key]
-    part[keys[-1]] = value
+        section = section[key]
+    section[keys[-1]] = value
     path.write_text(json.dumps(content))
 
 
@@ -459,8 +459,8 @@ def test_transformers_opens_what_is_written(tmp_path, model_file, bpe_file, kind
     ids = tokenizer.encode(texts, special=True)
     assert reference(texts, add_special_tokens=False)["input_ids"] == ids
     if kind == "bpe":
-        plain = reference(texts, add_special_tokens=False, split_special_tokens=True)
-        assert plain["input_ids"] == tokenizer.encode(texts)
+        reference_ids = reference(texts, add_special_tokens=False, split_special_tokens=True)
+        assert reference_ids["input_ids"] == tokenizer.encode(texts)
     pair = reference("the [MASK]", "a cat")
     a, b = tokenizer.encode(["the [MASK]", "a cat"], special=True)
     expected = [tokenizer.cls_id, *a, tokenizer.sep_id, *b, tokenizer.sep_id]

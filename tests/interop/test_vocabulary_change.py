@@ -28,18 +28,18 @@ def vocabulary(tmp_path):
 
 
 @pytest.fixture
-def given(vocabulary):
+def pretrained(vocabulary):
     """A model with two rows of embeddings that belong to no piece."""
     spec = dataclasses.replace(SPEC, vocab_size=len(PIECES) + 2)
     return small_model(vocabulary, "BertForMaskedLM", spec)
 
 
-def test_rows(given, tmp_path):
+def test_rows(pretrained, tmp_path):
     (tmp_path / "new.txt").write_text("\n".join(NEW) + "\n", "utf-8")
-    changed = with_vocabulary(given, Tokenizer.open(tmp_path / "new.txt"))
+    changed = with_vocabulary(pretrained, Tokenizer.open(tmp_path / "new.txt"))
     assert changed.spec.vocab_size == len(NEW) == changed.tokenizer.vocabulary_size
-    before, after = (flatten_dict(dict(each.params), sep="/") for each in (given, changed))
-    rows = set(tables_of_pieces(given.spec)) & before.keys()
+    before, after = (flatten_dict(dict(each.params), sep="/") for each in (pretrained, changed))
+    rows = set(tables_of_pieces(pretrained.spec)) & before.keys()
     assert rows == {"bert/embeddings/token", "masked_lm/bias"}
     for path, leaf in before.items():
         if path not in rows:
@@ -60,13 +60,13 @@ def test_rows(given, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_logits_of_a_shared_piece_are_the_same(given, tmp_path):
+def test_the_logits_of_a_shared_piece_are_the_same(pretrained, tmp_path):
     """Text of shared pieces has the same logits for these."""
     (tmp_path / "new.txt").write_text("\n".join(NEW) + "\n", "utf-8")
-    changed = with_vocabulary(given, Tokenizer.open(tmp_path / "new.txt"))
+    changed = with_vocabulary(pretrained, Tokenizer.open(tmp_path / "new.txt"))
     shared = [piece for piece in NEW if piece in PIECES]
     logits = []
-    for model in (given, changed):
+    for model in (pretrained, changed):
         ids = [model.tokenizer.tokens.index(piece) for piece in shared]
         inputs = {
             "input_ids": np.array([ids], np.int32),
@@ -79,9 +79,9 @@ def test_the_logits_of_a_shared_piece_are_the_same(given, tmp_path):
     assert_close(logits[1], logits[0])
 
 
-def test_an_encoder_that_counts_from_the_padding(given, tmp_path):
+def test_an_encoder_that_counts_from_the_padding(pretrained, tmp_path):
     (tmp_path / "new.txt").write_text("\n".join(NEW) + "\n", "utf-8")
-    fields = dataclasses.asdict(given.spec) | dict(pad_token_id=1)
-    given = dataclasses.replace(given, spec=RobertaSpec(**fields))
+    fields = dataclasses.asdict(pretrained.spec) | dict(pad_token_id=1)
+    pretrained = dataclasses.replace(pretrained, spec=RobertaSpec(**fields))
     with pytest.raises(InputError, match="the id of the padding, 1, which is 4 in the other"):
-        with_vocabulary(given, Tokenizer.open(tmp_path / "new.txt"))
+        with_vocabulary(pretrained, Tokenizer.open(tmp_path / "new.txt"))

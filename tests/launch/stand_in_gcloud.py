@@ -27,7 +27,7 @@ SCENARIO = {
     "waits": 1,  # the number of queries before a request is granted; -1: never
     "fails": False,  # a request becomes FAILED when it would be granted
     "offline": [],  # the numbers of queries, from 0, at which the network is away
-    "unreachable": [],  # [host, part of the command, times (-1: for ever)]
+    "unreachable": [],  # [host, words of the command, times (-1: for ever)]
     "late": False,  # the run ends only while its hosts are asked about it
     "fits": True,  # the result of launch/compile_check.py
     # The ends of the runs, one after another: "CODE", "CODE@STEP" (saves a checkpoint first),
@@ -177,8 +177,8 @@ def ssh(arguments: list[str]) -> None:
 
 
 def is_unreachable(host: int, command: str) -> bool:
-    for index, (which, part, times) in enumerate(scenario()["unreachable"]):
-        if which == host and part in command:
+    for index, (which, words, times) in enumerate(scenario()["unreachable"]):
+        if which == host and words in command:
             return times < 0 or count(f"unreachable {index}") < times
     return False
 

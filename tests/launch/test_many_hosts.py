@@ -66,7 +66,7 @@ def test_four_hosts_do_what_one_does(tiny_corpus, one_process, tmp_path):
     }
     assert reference <= {
         "checkpoints"
-    }  # the first host writes everything except parts of checkpoints
+    }  # the first host writes everything except shards of checkpoints
     assert len(list((run / "tensorboard").iterdir())) == 1
 
 

@@ -91,7 +91,7 @@ def test_it_installs_before_it_looks_for_the_device(content):
     code = _code(content)
     assert list(code)[:3] == [PARAMETERS, "install", "device"]
     assert _settings(code[PARAMETERS])["REPOSITORY"] == ""
-    clone, enter = (code["install"].index(part) for part in ("git clone", "%cd {CHECKOUT}"))
+    clone, enter = (code["install"].index(line) for line in ("git clone", "%cd {CHECKOUT}"))
     assert code["install"].index("REPOSITORY or input(") < clone < enter
     assert enter < code["install"].index("pip install")
 
@@ -331,8 +331,8 @@ def test_every_cell(content, tmp_path):
     )
     assert result.returncode == 0, f"{result.stdout}\n{result.stderr}"
     output = re.sub(r"\r|\x1b\[[\d;]*[mK]", "", result.stdout)  # without colors
-    parts = re.split(r"^=== (.+)$", output, flags=re.MULTILINE)
-    printed = dict(zip(parts[1::2], parts[2::2], strict=True))
+    pieces = re.split(r"^=== (.+)$", output, flags=re.MULTILINE)
+    printed = dict(zip(pieces[1::2], pieces[2::2], strict=True))
     assert list(printed) == list(code)
     made = tmp_path / "made"
 

@@ -73,8 +73,8 @@ class Cloud:
         )
         files = [self.checkout / "setup.py", *sorted((self.checkout / "constraints").iterdir())]
         stamp = f"{self.checkout}\n" + "".join(file.read_text() for file in files)
-        for part in ("package", "tpu"):
-            (venv / f".bertjax-{part}").write_text(stamp)
+        for name in ("package", "tpu"):
+            (venv / f".bertjax-{name}").write_text(stamp)
 
     @staticmethod
     def _write_program(path: Path, text: str) -> None:
@@ -440,11 +440,11 @@ def test_up_gives_up_on_requests_that_fail(cloud):
     assert cloud.acts() == [*CHECKS, NEWEST, *["create", NEWEST, "delete"] * 3, "create", NEWEST]
 
 
-@pytest.mark.parametrize("part", others_slow(["host setup", "host run"], "host setup"))
-def test_a_host_that_is_not_reached_once_is_tried_again(cloud, part):
-    code, _, error = cloud("up", *SLICE, *RUN, unreachable=[[1, part, 1]])
+@pytest.mark.parametrize("stage", others_slow(["host setup", "host run"], "host setup"))
+def test_a_host_that_is_not_reached_once_is_tried_again(cloud, stage):
+    code, _, error = cloud("up", *SLICE, *RUN, unreachable=[[1, stage, 1]])
     assert code == 0, error
-    start = [act for act in START for _ in range(1 + act.endswith(part[5:]))]
+    start = [act for act in START for _ in range(1 + act.endswith(stage[5:]))]
     assert cloud.acts() == [*CHECKS, NEWEST, "create", *start, "delete"]
     assert cloud.calls("python-of-the-run", "0") == cloud.calls("python-of-the-run", "0")[:1]
 

@@ -54,11 +54,11 @@ def _states(value: float = 0.0) -> dict[str, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def params():
-    """The encoder's large random weights, and a fresh softmax."""
-    fresh = nn.unbox(jax.jit(OBJECTIVE.model(SPEC).init)(jax.random.key(1)))
+    """The encoder's large random weights, and an initial softmax."""
+    initial = nn.unbox(jax.jit(OBJECTIVE.model(SPEC).init)(jax.random.key(1)))
     elmo = small_elmo(vocab_size=WORDS, num_hidden_layers=2).params["elmo"]
-    assert jax.tree.map(np.shape, fresh["elmo"]) == jax.tree.map(np.shape, elmo)
-    return fresh | {"elmo": jax.tree.map(jnp.asarray, elmo)}
+    assert jax.tree.map(np.shape, initial["elmo"]) == jax.tree.map(np.shape, elmo)
+    return initial | {"elmo": jax.tree.map(jnp.asarray, elmo)}
 
 
 @partial(jax.jit, static_argnames=("objective", "deterministic"))
@@ -115,7 +115,7 @@ def test_carried_states_make_one_long_reading(params):
     """Forward over two batches, as over one of double length; backward from the other end."""
     whole = _batch(3, 2 * LENGTH)
 
-    def part(begin):
+    def half(begin):
         columns = {name: array[:, begin : begin + LENGTH] for name, array in whole.items()}
         back = slice(LENGTH - begin, 2 * LENGTH - begin)
         columns["backward_characters"] = whole["backward_characters"][:, back]
@@ -123,14 +123,14 @@ def test_carried_states_make_one_long_reading(params):
         return columns
 
     wanted = _outputs(params, whole | _states())
-    one = _outputs(params, part(0) | _states())
-    two = _outputs(params, part(LENGTH) | {"states": one["states"]})
+    one = _outputs(params, half(0) | _states())
+    two = _outputs(params, half(LENGTH) | {"states": one["states"]})
     forward = np.concatenate([one["forward_loss"], two["forward_loss"]], 1)
     assert_close(forward, wanted["forward_loss"], _MANY)
     backward = np.concatenate([two["backward_loss"], one["backward_loss"]], 1)
     assert_close(backward, wanted["backward_loss"], _MANY)
     assert_close(two["states"], wanted["states"], _MANY)
-    assert np.abs(_outputs(params, part(LENGTH) | _states())["states"] - two["states"]).max() > 1e-3
+    assert np.abs(_outputs(params, half(LENGTH) | _states())["states"] - two["states"]).max() > 1e-3
 
 
 def test_no_gradient_goes_into_the_batch_before(params):
@@ -229,8 +229,8 @@ def test_microbatches_have_states_of_their_own(params):
             put = partial(lambda batch, held: {n: x[held] for n, x in batch.items()}, batch)
             state, _ = step(state, [placement.put(put, ROWS)], 1.0, 0)
         found.append(jax.device_get((state.params, state.carry)))
-    (whole, carry), (in_parts, carried) = found
-    assert_close(in_parts, whole, size=1)
+    (whole, carry), (in_halves, carried) = found
+    assert_close(in_halves, whole, size=1)
     assert_close(carried, carry, _MANY)
 
 

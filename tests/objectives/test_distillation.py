@@ -172,10 +172,10 @@ def test_losses_and_gradients_are_those_of_pytorch(restricted):
         masked_lm_weights=used.astype(np.float32),
     )
 
-    given = dict(input_ids=torch.tensor(ids), attention_mask=torch.tensor(mask).long())
-    result = student(**given, output_hidden_states=True)
+    tensors = dict(input_ids=torch.tensor(ids), attention_mask=torch.tensor(mask).long())
+    result = student(**tensors, output_hidden_states=True)
     with torch.no_grad():
-        reference = teacher(**given, output_hidden_states=True)
+        reference = teacher(**tensors, output_hidden_states=True)
     rows, columns = np.nonzero(used)
     s, t = (each.logits[rows, places[rows, columns]] for each in (result, reference))
     mlm = torch.nn.functional.cross_entropy(s, torch.tensor(labels[rows, columns]))

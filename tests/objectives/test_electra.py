@@ -270,14 +270,14 @@ def test_disentangled_embeddings(batch):
 def test_weights_of_both_models_give_disentangled_embeddings():
     """The discriminator computes with the embeddings that it is given."""
     model = dataclasses.replace(OBJECTIVE, disentangled=True).model(SPEC)
-    params, given = nn.unbox(jax.jit(model.init)(jax.random.key(1))), {}
+    params, pretrained = nn.unbox(jax.jit(model.init)(jax.random.key(1))), {}
     for number, part in enumerate((GENERATOR, DISCRIMINATOR)):
         weights = Part(model.parts[part].module, model.parts[part].inputs).init
-        given[part] = SimpleNamespace(params=nn.unbox(jax.jit(weights)(jax.random.key(5 + number))))
-        params = load_into(params, given[part], model, part)
+        pretrained[part] = nn.unbox(jax.jit(weights)(jax.random.key(5 + number)))
+        params = load_into(params, SimpleNamespace(params=pretrained[part]), model, part)
     of_part = jax.jit(model.params_of, static_argnums=1)
-    for part in given:
-        found, expected = of_part(params, part), given[part].params
+    for part in pretrained:
+        found, expected = of_part(params, part), pretrained[part]
         assert_close(found, expected)  # the generator's, and the difference to it
 
 
@@ -331,8 +331,8 @@ def test_evaluation_draws_the_same_every_time(batch):
     assert one["loss"] == exact(one["mlm_loss"] + 50 * one["disc_loss"])
 
 
-def test_parts_of_a_batch_give_the_gradient_of_the_whole(batch, monkeypatch):
-    """Each part has noise of its own; without noise, the samples are the same."""
+def test_microbatches_give_the_gradient_of_the_whole(batch, monkeypatch):
+    """Each microbatch has noise of its own; without noise, the samples are the same."""
     monkeypatch.setattr(jax.random, "gumbel", lambda key, shape: jnp.zeros(shape))
     model = _lines(batch, shared=True)
     params = nn.unbox(jax.jit(model.init)(jax.random.key(0)))

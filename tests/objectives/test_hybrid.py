@@ -205,9 +205,9 @@ def test_a_run(tiny_corpus, tmp_path):
     model = bertjax.load(str(tmp_path / "run"))
     assert complete.run(model.source, ["moo"], 3) == model.complete(["moo"], 3)
     assert perplexity.run(str(tmp_path / "run"), None, 31)["nats_per_token"] > 0
-    given = str(tmp_path / "run"), str(tmp_path / "words.jsonl")
-    assert score.run(*given)["masking"] == "token"
-    assert score.run(*given, part=CAUSAL)["masking"] is None
+    arguments = str(tmp_path / "run"), str(tmp_path / "words.jsonl")
+    assert score.run(*arguments)["masking"] == "token"
+    assert score.run(*arguments, part=CAUSAL)["masking"] is None
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,7 @@ def test_unused_places_do_not_count(case):
 def test_sums_of_parts_add_up(case):
     logits, batch = case
     whole = sums_of(BOTH, logits, batch)
-    parts = [
+    microbatches = [
         sums_of(
             BOTH,
             {name: x[rows] for name, x in logits.items()},
@@ -152,7 +152,7 @@ def test_sums_of_parts_add_up(case):
         for rows in (slice(0, 1), slice(1, 3))
     ]
     for name, pair in whole.items():
-        total = tuple(sum(float(part[name][i]) for part in parts) for i in (0, 1))
+        total = tuple(sum(float(each[name][i]) for each in microbatches) for i in (0, 1))
         assert_close(pair, total)
 
 
@@ -409,8 +409,8 @@ def test_padding_is_no_answer():
 
 
 @pytest.mark.parametrize("accumulate", [2, 3])
-def test_parts_of_tagged_text_give_the_gradient_of_the_whole(accumulate):
-    """The labelled tokens may be spread over the parts in any way."""
+def test_microbatches_of_tagged_text_give_the_gradient_of_the_whole(accumulate):
+    """The labelled tokens may be spread over the microbatches in any way."""
     rng = np.random.default_rng(8)
     labels = np.full((6, TOKENS), -1, np.int32)
     for row, count in enumerate([7, 0, 1, 5, 0, 2]):
@@ -422,14 +422,14 @@ def test_parts_of_tagged_text_give_the_gradient_of_the_whole(accumulate):
     }
     params = {"kernel": rng.normal(size=(4, CLASSES)).astype(np.float32)}
     options = dict(
-        model=lambda params, part, dropout: {"logits": part["x"] @ params["kernel"]},
+        model=lambda params, microbatch, dropout: {"logits": microbatch["x"] @ params["kernel"]},
         objective=TOKEN_CLASSIFICATION,
         optimizer=optax.with_extra_args_support(optax.sgd(1.0)),
     )
 
-    def update(parts: int):
+    def update(accumulate: int):
         state = TrainState(jnp.int32(0), params, options["optimizer"].init(params))
-        step = jax.jit(partial(train_step, accumulate=parts, **options))
+        step = jax.jit(partial(train_step, accumulate=accumulate, **options))
         state, sums = step(state, {}, batch, 1.0, 0)
         return state.params["kernel"] - params["kernel"], sums
 
@@ -501,9 +501,9 @@ def test_the_loss_is_that_of_transformers(make_pretrained, tmp_path, objective):
 
     model = make_pretrained(PUBLISHED["bert"].classes[objective.row.head_type])
     own = ("regression", "multi_label_classification")
-    kind = objective.name if objective.name in own else "single_label_classification"
+    problem_type = objective.name if objective.name in own else "single_label_classification"
     if model.class_name == "BertForSequenceClassification":
-        model = dataclasses.replace(model, task={"problem_type": kind})
+        model = dataclasses.replace(model, task={"problem_type": problem_type})
     if objective.name == "regression":
         head = {name: leaf[..., :1] for name, leaf in model.params["classifier"].items()}
         params = {**model.params, "classifier": head}
@@ -556,10 +556,10 @@ def test_the_focal_loss():
 
     found = means(sums_of(objective, {"masked_lm": logits}, batch))
     p = np.exp(np.take_along_axis(_log_softmax(logits), labels[..., None], 2)[..., 0])
-    plain = -np.log(p) * weights
-    focal = ((1 - p) ** 2 * plain).sum() / 5
+    cross_entropy = -np.log(p) * weights
+    focal = ((1 - p) ** 2 * cross_entropy).sum() / 5
     assert found["focal_loss"] == pytest.approx(focal, rel=rounding(1))
-    assert found["mlm_loss"] == pytest.approx(plain.sum() / 5, rel=rounding(1))
+    assert found["mlm_loss"] == pytest.approx(cross_entropy.sum() / 5, rel=rounding(1))
     assert objective.loss_weights == {"focal_loss": 1.0}
     gradient = _gradient(objective, {"masked_lm": logits}, batch, "focal_loss")["masked_lm"]
     assert np.isfinite(gradient).all() and np.abs(gradient[0, 0]).max() < 1e-6

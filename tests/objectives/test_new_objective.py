@@ -79,26 +79,25 @@ def test_it_learns(run):
 @pytest.fixture(scope="module")
 def taught(tiny_corpus, tiny_run, tmp_path_factory):
     """A run whose parts begin with the weights of another, its beginning, and its checkpoint."""
-    folder, given = tmp_path_factory.mktemp("taught"), str(tiny_run)
-    job = Job.of(_config(tiny_corpus, init_from={"student": given, "teacher": given}), str(folder))
+    folder, source = tmp_path_factory.mktemp("taught"), str(tiny_run)
+    config = _config(tiny_corpus, init_from={"student": source, "teacher": source})
+    job = Job.of(config, str(folder))
     with contextlib.closing(Checkpoints(folder / "checkpoints", keep=1)) as checkpoints:
         state, _ = job.begin()
         metadata = {**job.plan.metadata, "step": 0, "window": {}}
-        checkpoints.save(0, state.parts(), metadata)
+        checkpoints.save(0, state.checkpointables(), metadata)
     return job, state
 
 
 @pytest.mark.slow
 def test_parts_begin_with_the_weights_that_they_are_given(taught, tiny_run):
     job, state = taught
-    given, fresh = load_run(tiny_run).params, job.trainer.experiment.initial_state(job.recipe.seed)
+    params, new = load_run(tiny_run).params, job.trainer.experiment.initial_state(job.recipe.seed)
     student, teacher = state.params["student"], job.trainer.experiment.frozen["teacher"]
     for part in (student, teacher):
-        jax.tree.map(np.testing.assert_array_equal, part["bert"], given["bert"])
-    jax.tree.map(np.testing.assert_array_equal, teacher["pooler"], given["pooler"])
-    jax.tree.map(
-        np.testing.assert_array_equal, student["parity"], fresh.params["student"]["parity"]
-    )
+        jax.tree.map(np.testing.assert_array_equal, part["bert"], params["bert"])
+    jax.tree.map(np.testing.assert_array_equal, teacher["pooler"], params["pooler"])
+    jax.tree.map(np.testing.assert_array_equal, student["parity"], new.params["student"]["parity"])
     said = job.announcement().splitlines()
     assert [line.strip() for line in said if "not trained on" in line] == [
         *("not trained on: masked_lm", "not trained on: next_sentence_head"),
@@ -138,13 +137,13 @@ def test_the_teacher_is_not_in_the_state(run, tiny_corpus):
 @pytest.mark.slow
 def test_a_teacher_with_other_weights_is_refused(taught, run, tiny_run, monkeypatch):
     job, _ = taught
-    given = open_model(str(tiny_run))
-    other = dataclasses.replace(given, params=jax.tree.map(lambda x: 2 * x, given.params))
+    pretrained = open_model(str(tiny_run))
+    other = dataclasses.replace(pretrained, params=jax.tree.map(lambda x: 2 * x, pretrained.params))
     monkeypatch.setattr("bertjax.runs.job.open_model", lambda source: other)
     with pytest.raises(InputError, match="the run was started on other data than the config"):
         Job.of(job.recipe.config_dict, str(job.folder)).train()
     loaded = load_run(run)
-    before = dataclasses.replace(loaded, data=loaded.data | {"frozen teacher": given.identity})
+    before = dataclasses.replace(loaded, data=loaded.data | {"frozen teacher": pretrained.identity})
     monkeypatch.setattr(evaluate, "load_run", lambda model: before)
     with pytest.raises(InputError, match="run: config.init_from=.* other weights now than the run"):
         evaluate.run(str(run), None, batches=1)

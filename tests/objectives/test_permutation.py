@@ -36,7 +36,7 @@ OBJECTIVE = PermutationLM(reuse=REUSE, memory=MEMORY, one_in=3)
 
 
 def _batch(number: int) -> dict[str, np.ndarray]:
-    """Two predicted tokens in the first part of a row, one in the second, and an unused place."""
+    """Two predicted tokens in a row's first section, one in the second, and an unused place."""
     rng = np.random.default_rng(number)
     order = np.zeros((ROWS, LENGTH), np.int32)
     order[:, REUSE:] = REUSE + 1

@@ -1,4 +1,4 @@
-"""Contrastive training: a batch in parts, and on eight devices, is the batch on one."""
+"""Contrastive training: a batch in chunks, and on eight devices, is the batch on one."""
 
 import dataclasses
 from functools import partial
@@ -85,7 +85,7 @@ def _batch(objective, number: int, rows: slice) -> dict[str, np.ndarray]:
     return {name: values[name][rows].astype(field.dtype) for name, field in fields.items()}
 
 
-# -------------------------------------------------------------------------------- in parts
+# ------------------------------------------------------------------------------- in chunks
 
 
 def _params(model):
@@ -99,24 +99,24 @@ def _gradient(objective, spec):
     @jax.jit
     def both(params, batch, key):
         counts = whole_counts(objective.counts(batch))
-        given = dict(model=model, objective=objective, moves=STAY)
-        return gradient(params, {}, batch, counts, key, **given)[:2]
+        options = dict(model=model, objective=objective, moves=STAY)
+        return gradient(params, {}, batch, counts, key, **options)[:2]
 
     grads, sums = jax.device_get(both(_params(model), batch, jax.random.key(8)))
     return flatten_dict(grads, sep="/"), means(sums)
 
 
 @pytest.mark.parametrize("name", others_slow(OBJECTIVES, "dense"))
-def test_the_gradient_of_parts_is_that_of_the_whole(name):
+def test_the_gradient_of_chunks_is_that_of_the_whole(name):
     still = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     spec = dataclasses.replace(SPEC, num_hidden_layers=1, **still)
     whole, losses = _gradient(OBJECTIVES[name], spec)
-    in_parts, losses_in_parts = _gradient(dataclasses.replace(OBJECTIVES[name], chunks=4), spec)
-    for losses_of in (losses, losses_in_parts):
+    in_chunks, losses_in_chunks = _gradient(dataclasses.replace(OBJECTIVES[name], chunks=4), spec)
+    for losses_of in (losses, losses_in_chunks):
         losses_of.pop("accuracy", None)  # two may be alike but for rounding
-    assert_close(losses_in_parts, losses)
+    assert_close(losses_in_chunks, losses)
     for path, expected in whole.items():
-        assert_close(in_parts[path], expected, 1000, err_msg=path)
+        assert_close(in_chunks[path], expected, 1000, err_msg=path)
 
 
 @pytest.mark.slow
@@ -136,9 +136,9 @@ def test_both_passes_drop_the_same():
         }
         chunks = []
         for number in range(2):
-            part = {name: x[number::2] for name, x in inputs.items()}
+            rows = {name: x[number::2] for name, x in inputs.items()}
             key = jax.random.fold_in(rngs.dropout(call), number)
-            chunks.append(model(params, part, key)["vectors"])
+            chunks.append(model(params, rows, key)["vectors"])
         return jnp.stack(chunks, 1).reshape(-1, SPEC.hidden_size)
 
     def kept(params):
@@ -148,11 +148,11 @@ def test_both_passes_drop_the_same():
         real = batch["is_real_example"]
         return (objective.values(outputs, batch)["task_loss"]["task_loss"] * real).sum()
 
-    def in_parts(params):
+    def in_chunks(params):
         return objective.sums(model, params, batch, rngs)[0]["task_loss"][0]
 
     loss, expected = jax.jit(jax.value_and_grad(kept))(params)
-    found_loss, found = jax.jit(jax.value_and_grad(in_parts))(params)
+    found_loss, found = jax.jit(jax.value_and_grad(in_chunks))(params)
     assert_close(found_loss, loss)
     assert_close(found, expected, 1000)
 
@@ -203,8 +203,8 @@ def _train(objective, layout: str, grid: tuple[int, int], steps: int = 2):
     )
     state, metrics = experiment.initial_state(5), []
     for number in range(steps):
-        parts = trainer.put(phase, number)
-        state, sums = trainer.update(state, phase, parts, rate(number), seed=3)
+        microbatches = trainer.put(phase, number)
+        state, sums = trainer.update(state, phase, microbatches, rate(number), seed=3)
         metrics.append(means(jax.device_get(sums)))
     return metrics, flatten_dict(jax.device_get(state.evaluated()), sep="/")
 
@@ -227,8 +227,8 @@ _CASES = [
 def test_the_negatives_are_those_of_all_devices():
     """The loss of given vectors, and its gradient."""
     rng, size = np.random.default_rng(3), SPEC.hidden_size
-    given = {"query_": rng.normal(size=(ROWS, size)), "passage_": rng.normal(size=(ROWS, K, size))}
-    given = {name: x.astype(np.float32) for name, x in given.items()}
+    shapes = {"query_": (ROWS, size), "passage_": (ROWS, K, size)}
+    vectors = {name: rng.normal(size=x).astype(np.float32) for name, x in shapes.items()}
     batch = _batch(DENSE, 0, slice(None))
 
     @jax.jit
@@ -238,11 +238,11 @@ def test_the_negatives_are_those_of_all_devices():
 
     def on(devices):
         placement = make_placement(MeshSpec(devices, 1), "data", jax.devices()[:devices])
-        whole = {**batch, **given, "weight": batch["is_real_example"].astype(np.float32)}
+        whole = {**batch, **vectors, "weight": batch["is_real_example"].astype(np.float32)}
         with placement.active():
             arrays = placement.put(lambda rows: {n: x[rows] for n, x in whole.items()}, ROWS)
             assert len(arrays["query_"].sharding.device_set) == devices
-            return jax.device_get(total({name: arrays[name] for name in given}, arrays))
+            return jax.device_get(total({name: arrays[name] for name in vectors}, arrays))
 
     assert_close(on(8), on(1))
 

@@ -149,11 +149,11 @@ def test_tokens_that_are_most_alike():
         for token in query[i][of_query[i]]:
             expected[i, j, k] += max(passage[j, k][of_passage[j, k]] @ token)
     maxsim = SIMILARITIES["maxsim"]
-    given = Vectors(query, of_query)
-    own = jax.jit(maxsim.own)(given, Vectors(passage, of_passage))
+    queries = Vectors(query, of_query)
+    own = jax.jit(maxsim.own)(queries, Vectors(passage, of_passage))
     assert_close(own, expected[np.arange(B), np.arange(B)])
     flat = Vectors(passage.reshape(-1, 5, D), of_passage.reshape(-1, 5))
-    assert_close(jax.jit(maxsim.every)(given, flat), expected.reshape(B, -1))
+    assert_close(jax.jit(maxsim.every)(queries, flat), expected.reshape(B, -1))
 
 
 def test_bad_settings():
@@ -216,9 +216,9 @@ def test_losses_and_gradients_of_sentence_transformers(case):
     vectors, batch = _vectors(passages), _batch(passages)
     loss, gradients = jax.jit(jax.value_and_grad(lambda v: _loss(objective, v, batch)))(vectors)
     query, passage = (torch.tensor(np.asarray(x), requires_grad=True) for x in vectors)
-    given = torch.tensor(np.asarray(batch["scores"])) if labels else None
-    given = given[:, 0] if labels == "pair" else given
-    expected = reference.compute_loss_from_embeddings([query, *passage.unbind(1)], given)
+    labels_of_pairs = torch.tensor(np.asarray(batch["scores"])) if labels else None
+    labels_of_pairs = labels_of_pairs[:, 0] if labels == "pair" else labels_of_pairs
+    expected = reference.compute_loss_from_embeddings([query, *passage.unbind(1)], labels_of_pairs)
     expected.backward()
     assert_close(loss, expected.item())
     for found, tensor in zip(gradients, (query, passage), strict=True):

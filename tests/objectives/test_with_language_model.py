@@ -1,4 +1,4 @@
-"""A task with language modelling next to it: the sum of two losses that are known apart."""
+"""A task with language modelling next to it: the sum of two losses that are known separately."""
 
 import jax
 import numpy as np
@@ -33,8 +33,8 @@ SPEC = Gpt2Spec(
 
 @pytest.mark.parametrize("family", [Classification(("a", "b", "c")), MultipleChoice(3)])
 def test_both_losses(family):
-    plain = encoder_with_head(family, SPEC)
-    model, task = predicting_next(plain), TaskObjective(family.objective)
+    task_model = encoder_with_head(family, SPEC)
+    model, task = predicting_next(task_model), TaskObjective(family.objective)
     params = nn.unbox(jax.jit(model.init)(jax.random.key(0)))
     rng = np.random.default_rng(2)
     choices = (3,) if isinstance(family, MultipleChoice) else ()
@@ -49,7 +49,7 @@ def test_both_losses(family):
     objective = FineTuning({"": task}, {"lm_loss": 0.5})
     rngs = Rngs(jax.random.key(1), deterministic=True)
     sums, _ = jax.jit(lambda p, b: objective.sums(model, p, b, rngs))(params, batch)
-    of_task, _ = jax.jit(lambda p, b: task.sums(plain, p, b, rngs))(params, batch)
+    of_task, _ = jax.jit(lambda p, b: task.sums(task_model, p, b, rngs))(params, batch)
     for name, pair in of_task.items():
         assert_close(sums[name], pair)
     logits = np.asarray(jax.jit(lambda p, b: model(p, b))(params, batch)["next"], np.float64)
@@ -72,8 +72,8 @@ def test_what_predicts_no_next_token_is_refused(tmp_path):
     with pytest.raises(InputError, match="config.lm_weight=-1.0: must be at least 0"):
         TaskRecipe.from_config(config)
     config.lm_weight, config.model.compute_dtype = 0.5, "float32"
-    given = small_gpt(gpt2_tokenizer(tmp_path))
-    assert TaskRecipe.from_config(config).spec(given).causal
+    pretrained = small_gpt(gpt2_tokenizer(tmp_path))
+    assert TaskRecipe.from_config(config).spec(pretrained).causal
     (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES))
     with pytest.raises(InputError, match="and this is a bert for sequence_classification"):
         TaskRecipe.from_config(config).spec(small_model(tmp_path / "vocab.txt"))

@@ -1,4 +1,4 @@
-"""Runs that train a part of pretrained weights: what they save, and what is made of it."""
+"""Runs that train some of the pretrained weights: what they save, and what is made of it."""
 
 import json
 import shutil
@@ -23,10 +23,10 @@ LORA = dict(name="lora", rank=3, alpha=5.0, targets="attention|intermediate")
 
 
 def _config(tiny_corpus, tiny_run, **changes):
-    given = dict(init_from=str(tiny_run), adapter=LORA, total_steps=6, **ONE_LENGTH)
+    settings = dict(init_from=str(tiny_run), adapter=LORA, total_steps=6, **ONE_LENGTH)
     intervals = {"checkpoint": 3, "evaluate": 6}
     optimizer = {"learning_rate": 0.05, "name": "muon"}
-    more = given | dict(intervals=intervals, optimizer=optimizer) | changes
+    more = settings | dict(intervals=intervals, optimizer=optimizer) | changes
     return tiny_config(tiny_corpus, **more)
 
 
@@ -67,8 +67,8 @@ def test_an_interrupted_run_goes_on_exactly(run, tiny_corpus, tiny_run, tmp_path
 def exported(run, tmp_path_factory):
     """The run, and a folder with its exports `whole` and `small`, the latter for peft."""
     folder = tmp_path_factory.mktemp("exported")
-    for kind, name in (("hf", "whole"), ("peft", "small")):
-        found = convert.run(str(run), f"{kind}:{folder / name}")
+    for form, name in (("hf", "whole"), ("peft", "small")):
+        found = convert.run(str(run), f"{form}:{folder / name}")
         assert found["read back"] < rounding(LOGITS)
     return run, folder
 

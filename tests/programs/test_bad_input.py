@@ -399,7 +399,7 @@ _READERS = [
     ("fill_mask", ["--text=no blank"], "error: no [MASK] in 'no blank': put it"),
     (
         "evaluate",
-        ["--on=likeness:sts.csv", "--same_text"],
+        ["--on=similarity:sts.csv", "--same_text"],
         "error: --same_text would be ignored, because --on is given: leave it out",
     ),
     _IGNORED,

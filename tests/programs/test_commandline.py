@@ -307,10 +307,10 @@ def test_config_and_override(folder):
 
 
 def test_the_config_comes_first_among_the_flags():
-    given = ["program", "--b=2", "--config.x=1", "-config=one", "--configs=c", "--", "--config=two"]
+    argv = ["program", "--b=2", "--config.x=1", "-config=one", "--configs=c", "--", "--config=two"]
     first = ["program", "-config=one", "--b=2", "--config.x=1", "--configs=c", "--", "--config=two"]
-    assert commandline._config_first(given) == first
-    assert commandline._config_first(given[:3]) == given[:3]
+    assert commandline._config_first(argv) == first
+    assert commandline._config_first(argv[:3]) == argv[:3]
 
 
 def test_a_key_within_a_number(folder):

@@ -38,9 +38,9 @@ def test_greedy_texts_are_those_of_transformers(tokenizer, tmp_path, name, token
     peer = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float64).eval()
     found = complete(model, PROMPTS, tokens)
     for prompt, ids in zip(PROMPTS, found, strict=True):
-        given = tokenizer.encode([prompt])[0] or [tokenizer.end_id]
-        most = min(tokens, model.spec.max_position_embeddings - len(given))
-        reference = peer.generate(torch.tensor([given]), max_new_tokens=most, do_sample=False)
+        prompt_ids = tokenizer.encode([prompt])[0] or [tokenizer.end_id]
+        most = min(tokens, model.spec.max_position_embeddings - len(prompt_ids))
+        reference = peer.generate(torch.tensor([prompt_ids]), max_new_tokens=most, do_sample=False)
         reference = reference[0].tolist()[0 if prompt else 1 :]
         if reference[-1] == tokenizer.end_id:
             reference.pop()

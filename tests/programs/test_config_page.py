@@ -18,11 +18,11 @@ from configs import finetune_embeddings, finetune_glue, pretrain_electra_tiny
 from tests.helpers.checkout import REPOSITORY
 
 
-@pytest.mark.parametrize("kind", [Recipe, TaskRecipe, SimilarityRecipe])
-def test_every_key_is_explained(kind):
-    rows = list(config_page.rows_of(kind))
+@pytest.mark.parametrize("recipe", [Recipe, TaskRecipe, SimilarityRecipe])
+def test_every_key_is_explained(recipe):
+    rows = list(config_page.rows_of(recipe))
     made = [each for row in rows if row.choice for each in row.choice.types.values()]
-    for each in {kind, *made}:
+    for each in {recipe, *made}:
         assert [row.key for row in config_page.rows_of(each) if not row.what] == []
     assert len({row.key for row in rows}) == len(rows) > 40
 

@@ -107,13 +107,13 @@ def test_transformers_fills_the_same_blank(tiny_run, tmp_path):
 @pytest.mark.slow
 def test_plain_storage_is_what_the_run_computes(stacked_run):
     """The logits equal those of the run's module much more exactly than bfloat16 does."""
-    run, plain = load_run(stacked_run), open_model(str(stacked_run))
+    run, saved = load_run(stacked_run), open_model(str(stacked_run))
     assert run.params["masked_lm"]["bias"].shape[0] % 64 == 0
-    assert plain.params["masked_lm"]["bias"].shape == (run.tokenizer.vocabulary_size,)
+    assert saved.params["masked_lm"]["bias"].shape == (run.tokenizer.vocabulary_size,)
     ids = np.arange(26).reshape(2, 13)
     inputs = {"input_ids": ids, "input_mask": 0 * ids + 1, "token_type_ids": 0 * ids}
-    model = plain.model()
-    result = jax.jit(lambda p: model.apply({"params": p}, inputs, deterministic=True))(plain.params)
+    model = saved.model()
+    result = jax.jit(lambda p: model.apply({"params": p}, inputs, deterministic=True))(saved.params)
     reference = jax.jit(lambda p: run.model(p, inputs))(run.params)
     for name, wanted in reference.items():
         wanted = wanted[..., : result[name].shape[-1]]

@@ -126,7 +126,7 @@ def test_its_exported_features_are_the_same(run, tmp_path):
 
 def test_its_weights_begin_another_run(run, corpus, tmp_path):
     """What predicts words begins anew where the corpus has others."""
-    given = open_model(str(run))
+    pretrained = open_model(str(run))
 
     def beginning(corpus, **changes):
         config = _config(corpus, init_from=str(run), **changes)
@@ -135,11 +135,11 @@ def test_its_weights_begin_another_run(run, corpus, tmp_path):
         return open_sources(recipe, tokenizer, open_model, started=False)[""]
 
     same = beginning(corpus)
-    jax.tree.map(np.testing.assert_array_equal, same.params, given.params)
+    jax.tree.map(np.testing.assert_array_equal, same.params, pretrained.params)
     others = corpus_once("elmo_other_words", learn_vocabulary=31, tokenizer="words")
     other = beginning(others, model={**_MODEL, "vocab_size": 22})
     assert other.params.keys() == {"elmo"} and other.spec.vocab_size == 22
-    jax.tree.map(np.testing.assert_array_equal, other.params["elmo"], given.params["elmo"])
+    jax.tree.map(np.testing.assert_array_equal, other.params["elmo"], pretrained.params["elmo"])
     # With the whole softmax, its first loss is near that at which the run ended.
     ended = rows_of(run, "train")[-1]["loss"]
     intervals = dict(log=1, evaluate=5, checkpoint=5, eval_batches=1)

@@ -91,11 +91,11 @@ def test_a_run_with_its_copy_gives_what_the_run_gave(fine_tuned, tmp_path, name)
     assert (results["task"], results["metric"]) == (alone["task"], alone["metric"])
     assert results["init_from"] == alone["init_from"]
     assert [each["run"] for each in results["trials"]] == [str(run), str(copy)]
-    for given in (results, *results["trials"]):
-        assert given["dev"].keys() == alone["dev"].keys()
+    for found in (results, *results["trials"]):
+        assert found["dev"].keys() == alone["dev"].keys()
         for split, scores in alone["dev"].items():
-            assert_close(given["dev"][split], scores)
-        assert given["degenerate"] == alone["degenerate"]
+            assert_close(found["dev"][split], scores)
+        assert found["degenerate"] == alone["degenerate"]
     folders = tmp_path / "both", trial_folder(run, Trial(**alone["chosen"]).name)
     for split, scores in alone["dev"].items():
         for metric in scores:

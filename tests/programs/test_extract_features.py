@@ -14,7 +14,7 @@ from bertjax.base.errors import InputError
 from bertjax.inference.features import extract as extract_module
 from bertjax.inference.features.compute import Extractor, Options
 from bertjax.inference.features.extract import extract
-from bertjax.inference.features.result import Parts
+from bertjax.inference.features.result import Shards
 from bertjax.inference.features.texts import FIRST_PIECES, KINDS, TOKENS, WORDS, TextEncoder
 from bertjax.interop.pretrained import Pretrained
 from bertjax.models.encoders import head_types
@@ -198,10 +198,10 @@ def test_bfloat16_is_near(model, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("features", ["words", "mean"])
 def test_both_files_hold_the_same(model, features, tmp_path, monkeypatch):
-    """Both also have the same tokens, over several parts, and no nulls."""
+    """Both also have the same tokens, over several shards, and no nulls."""
     from pyarrow.parquet import ParquetFile
 
-    monkeypatch.setattr(extract_module, "_PART_TOKENS", 12)
+    monkeypatch.setattr(extract_module, "_SHARD_TOKENS", 12)
     npz = run(model, tmp_path, Options(features))
     parquet = run(model, tmp_path, Options(features), suffix=".parquet")
     assert sorted(path.name for path in tmp_path.iterdir()) == [
@@ -211,13 +211,13 @@ def test_both_files_hold_the_same(model, features, tmp_path, monkeypatch):
         assert one.size == other.size == 0 or np.array_equal(one, other)
     file = ParquetFile(parquet)
     assert file.metadata.num_row_groups == 4
-    kind = file.schema_arrow.field("features").type
+    type_ = file.schema_arrow.field("features").type
     if features == "mean":
-        assert file.schema_arrow.names == ["features"] and kind.list_size == 24
+        assert file.schema_arrow.names == ["features"] and type_.list_size == 24
         with np.load(npz) as result:
             assert result.files == ["features"] and result["features"].shape == (len(TEXTS), 24)
         return
-    assert kind.value_type.list_size == 24
+    assert type_.value_type.list_size == 24
     tokens = file.read().column("tokens").to_pylist()
     wanted = [[word for word, _ in words_of(text, model.tokenizer)] for text in TEXTS]
     assert tokens == wanted
@@ -318,11 +318,11 @@ def test_a_line_may_be_a_pair_and_a_record_is_one_text(model, tmp_path, capsys):
 
 @pytest.mark.parametrize("suffix", [".npz", ".parquet"])
 def test_it_goes_on_where_it_was_stopped(model, suffix, tmp_path, monkeypatch):
-    """The bytes are the same as without a stop, and no part is computed twice."""
-    monkeypatch.setattr(extract_module, "_PART_TOKENS", 12)
+    """The bytes are the same as without a stop, and no shard is computed twice."""
+    monkeypatch.setattr(extract_module, "_SHARD_TOKENS", 12)
     (tmp_path / "whole").mkdir()
     whole = run(model, tmp_path / "whole", Options(WORDS), suffix=suffix).read_bytes()
-    written, real = [], Parts.write
+    written, real = [], Shards.write
 
     def stopping(self, number, vectors, tokens):
         if number == 2 and number not in written:
@@ -331,27 +331,27 @@ def test_it_goes_on_where_it_was_stopped(model, suffix, tmp_path, monkeypatch):
         real(self, number, vectors, tokens)
         written.append(number)
 
-    monkeypatch.setattr(Parts, "write", stopping)
+    monkeypatch.setattr(Shards, "write", stopping)
     with pytest.raises(KeyboardInterrupt):
         run(model, tmp_path, Options(WORDS), suffix=suffix)
     assert not (tmp_path / f"features{suffix}").exists()
     for other in (Options(FIRST_PIECES), Options(WORDS, layers=(0,))):
-        with pytest.raises(InputError, match=r"has parts with another (features|layers): repeat"):
+        with pytest.raises(InputError, match=r"has shards with another (features|layers): repeat"):
             run(model, tmp_path, other, suffix=suffix)
-    with pytest.raises(InputError, match="has parts with another input"):
+    with pytest.raises(InputError, match="has shards with another input"):
         run(model, tmp_path, Options(WORDS), TEXTS[::-1], suffix=suffix)
     changed = dataclasses.replace(model, params=jax.tree.map(lambda x: x + 1, model.params))
-    with pytest.raises(InputError, match="has parts with another model"):
+    with pytest.raises(InputError, match="has shards with another model"):
         run(changed, tmp_path, Options(WORDS), suffix=suffix)
-    (part,) = (tmp_path / f"features{suffix}.parts").glob("00000-*.arrow")
-    content = part.read_bytes()
+    (shard,) = (tmp_path / f"features{suffix}.parts").glob("00000-*.arrow")
+    content = shard.read_bytes()
     middle = len(content) // 2
     flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
     for damaged in (content[:-9], b"", flipped):
-        part.write_bytes(damaged)
+        shard.write_bytes(damaged)
         with pytest.raises(InputError, match=r"00000-\w+\.arrow: damaged \(.*\): remove it and"):
             run(model, tmp_path, Options(WORDS), suffix=suffix)
-    part.write_bytes(content)
+    shard.write_bytes(content)
     assert run(model, tmp_path, Options(WORDS), suffix=suffix).read_bytes() == whole
     assert written == [0, 1, 2, 2, 3] and not (tmp_path / f"features{suffix}.parts").exists()
 
@@ -395,8 +395,8 @@ def test_the_models_own_vectors_by_default(model, tmp_path, monkeypatch, capsys)
     wanted = run(model, tmp_path / "wanted", Options("last", normalize=True), ["the cat sat"])
     assert_close(vectors, read(wanted)[0])
 
-    given = Options("mean", normalize=False, max_length=7)
-    assert given.of_model(own) == given
+    options = Options("mean", normalize=False, max_length=7)
+    assert options.of_model(own) == options
     assert Options("tokens").of_model(own) == Options("tokens", max_length=9)
     assert Options("cls").of_model(Embedding()) == Options("cls", normalize=True)
     for other in (None, Embedding(kind="sparse", passage_length=9)):
@@ -464,12 +464,12 @@ def test_output_that_cannot_be(tmp_path):
 
 
 @pytest.mark.parametrize("plan", ["null", "[]", "{", "[" * 100_000])
-def test_a_damaged_plan_of_parts(tmp_path, plan):
+def test_a_damaged_plan_of_shards(tmp_path, plan):
     folder = tmp_path / "a.npz.parts"
     folder.mkdir()
     (folder / "plan.json").write_text(plan)
     message = f"plan.json: damaged .*: remove {folder}, and the command begins again"
-    with pytest.raises(InputError, match=message), Parts.open(tmp_path / "a.npz", 1, {}):
+    with pytest.raises(InputError, match=message), Shards.open(tmp_path / "a.npz", 1, {}):
         pass
 
 
@@ -528,11 +528,11 @@ def test_vectors_of_sentence_transformers(minilm, tmp_path):
 @pytest.mark.devices(8)
 @pytest.mark.parametrize("streams", [0, 3])
 def test_streams_go_on_from_text_to_text(streams, tmp_path, monkeypatch):
-    """Also over parts, of which one is done already, and over devices that have no row."""
+    """Also over shards, of which one is done already, and over devices that have no row."""
     model = small_elmo()
     lines = ["a b", "c", "", "d e f", "g", "h i", "j k l m"]
     (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in lines))
-    monkeypatch.setattr(extract_module, "_PART_TOKENS", 12)
+    monkeypatch.setattr(extract_module, "_SHARD_TOKENS", 12)
     options = Options(layers=(0, 3), streams=streams)
     extract(Extractor(model, options), str(tmp_path / "in.txt"), tmp_path / "out.npz")
     found = np.load(tmp_path / "out.npz")

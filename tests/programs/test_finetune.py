@@ -204,9 +204,9 @@ def test_a_signal_stops_a_trial_and_it_goes_on_exactly(
     output = capsys.readouterr().out
     assert "trial 1" in output and "trial 2" not in output
     assert not (run / "results.json").exists()
-    with _signal_at(None, monkeypatch) as behind:
+    with _signal_at(None, monkeypatch) as after:
         assert finetune.run(config, str(run)) == 0
-    assert before + behind == [2, 4, 6, 8] * 2, "no step is made again"
+    assert before + after == [2, 4, 6, 8] * 2, "no step is made again"
     saved = min(step + 1, 8)  # the next update had started when the line was written
     assert f"going on from step {saved}\n" in capsys.readouterr().out
     _assert_same(run, searched / "run")
@@ -375,7 +375,7 @@ def test_degenerate_and_diverged_trials_are_flagged(tiny_run, tmp_path):
             marks=pytest.mark.devices(8),
         ),
         (dict(grid=dict(restarts=0)), "config.grid.restarts=0"),
-        (dict(accumulate=3), "does not divide into config.accumulate=3"),
+        (dict(accumulate=3), "is not a multiple of config.accumulate=3"),
         (dict(optimizer=dict(warmup_proportion=1.5)), "warmup_proportion=1.5"),
         (dict(intervals=dict(log=0)), "config.intervals.log=0"),
         (dict(task=dict(kind="glue", name="RTE")), "train.tsv"),

@@ -122,14 +122,14 @@ def test_other_words_are_other_data(finished, tiny_run, tmp_path):
     "combine, penalty", [("concat", 0.0), ("weighted_sum", 0.0), ("mix", 0.3), ("mix_twice", 0.3)]
 )
 def test_mixes_have_a_penalty(monkeypatch, combine, penalty):
-    given = {}
-    monkeypatch.setattr(finetune_features, "Trials", lambda *_, **settings: given.update(settings))
+    seen = {}
+    monkeypatch.setattr(finetune_features, "Trials", lambda *_, **settings: seen.update(settings))
     recipe = SimpleNamespace(features=SimpleNamespace(mix_l2=0.3))
     module = BiLstmTagger(3, combine)
     finetune_features._trials(
         recipe, {}, SimpleNamespace(module=module, model=None, layers=(0, 1), width=8)
     )
-    assert given["penalty"] == penalty
+    assert seen["penalty"] == penalty
 
 
 def test_bad_choices_are_refused(finished, tiny_run, tmp_path):

@@ -90,7 +90,7 @@ def test_all_tasks_and_the_zip(tiny_run, tmp_path, small):
 
 def test_one_task_is_one_run(tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(finetune_task, "run", lambda *given: asked.append(given) or 3)
+    monkeypatch.setattr(finetune_task, "run", lambda *arguments: asked.append(arguments) or 3)
     config = tiny_finetuning("none", "none", task=dict(kind="glue", name="RTE"))
     assert finetune.run(config, "folder") == 3
     assert asked == [(config, "folder", None, None)]

@@ -114,8 +114,8 @@ def test_a_task_alone_goes_on_from_the_shared_weights(together):
         (run, {"bert", "pooler"}),
         (run / "CoLA", {"bert", "pooler", "classifier"}),
     ):
-        given = open_model(str(source))
-        started = given.beginning(
+        pretrained = open_model(str(source))
+        started = pretrained.beginning(
             head_types.SEQUENCE_CLASSIFICATION, ("unacceptable", "acceptable")
         )
         assert set(started) == branches

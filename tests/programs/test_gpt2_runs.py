@@ -20,8 +20,8 @@ OBJECTIVE = {"name": "left_to_right", "text": "stream"}
 
 
 def _config(corpus, **changes):
-    given = {"objective": OBJECTIVE, "short_probability": 0.0, "model": MODEL}
-    return tiny_config(corpus, **given | changes)
+    settings = {"objective": OBJECTIVE, "short_probability": 0.0, "model": MODEL}
+    return tiny_config(corpus, **settings | changes)
 
 
 def test_a_learned_vocabulary_has_one_special_token(tmp_path):
@@ -57,9 +57,9 @@ def test_it_learns_is_exported_and_goes_on_from_there(corpus, run, tmp_path):
     assert max(convert.run(str(run), source).values()) < rounding(LOGITS)
     written = json.loads((tmp_path / "exported" / "config.json").read_text())
     assert written["architectures"] == ["GPT2LMHeadModel"]
-    given, trained = open_model(source), open_model(str(run))
-    assert (given.spec, given.tokenizer.identity) == (trained.spec, trained.tokenizer.identity)
-    jax.tree.map(np.testing.assert_array_equal, given.params, trained.params)
+    first, trained = open_model(source), open_model(str(run))
+    assert (first.spec, first.tokenizer.identity) == (trained.spec, trained.tokenizer.identity)
+    jax.tree.map(np.testing.assert_array_equal, first.params, trained.params)
     assert pretrain.run(_config(corpus, init_from=source), str(tmp_path / "again")) == 0
     assert metrics_of(tmp_path / "again")[0]["mlm_loss"] < 0.8 * rows[0]["mlm_loss"]
     found = [perplexity.run(each, str(corpus), 32) for each in (source, str(run))]

@@ -151,13 +151,13 @@ def test_pre_training_goes_on(family, tiny_corpus, exported, corpora, tmp_path, 
     )
     assert pretrain.run(config, str(tmp_path / "run")) == 0
     assert open_model(f"{tmp_path / 'run'}@20").head_type == head_types.CAUSAL_LM
-    own, given = open_model(str(tmp_path / "run")), open_model(f"hf:{source}")
+    own, pretrained = open_model(str(tmp_path / "run")), open_model(f"hf:{source}")
     assert own.head_type == head_types.MASKED_LM and not own.spec.causal
-    assert own.spec.vocab_size == own.tokenizer.vocabulary_size > given.spec.vocab_size
+    assert own.spec.vocab_size == own.tokenizer.vocabulary_size > pretrained.spec.vocab_size
     monkeypatch.setattr(same_text, "LENGTH", 32)
     losses = [row["mlm_loss"] for row in rows_of(tmp_path / "run", "heldout")]
     assert losses[-1] < losses[1] - 0.1  # the first is left to right
-    before = same_text.evaluate(given, str(corpora / "plain"))
+    before = same_text.evaluate(pretrained, str(corpora / "plain"))
     after = same_text.evaluate(own, str(corpora / "new"))
     assert after["tokens_per_word"] < before["tokens_per_word"]
     assert after["word_loss"] < before["word_loss"]

@@ -309,17 +309,17 @@ def test_a_model_of_several_labels_that_transformers_made(make_pretrained, tmp_p
     from transformers import AutoTokenizer, BertForSequenceClassification
 
     write_hugging_face(make_pretrained("BertForSequenceClassification"), tmp_path)
-    kind = "multi_label_classification"
-    peer = BertForSequenceClassification.from_pretrained(tmp_path, problem_type=kind).eval()
+    problem_type = "multi_label_classification"
+    peer = BertForSequenceClassification.from_pretrained(tmp_path, problem_type=problem_type).eval()
     with torch.no_grad():
         peer.classifier.weight *= 30
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
     for made in (peer, tokenizer):
-        made.save_pretrained(tmp_path / "theirs")
-    assert "bertjax_task" not in json.loads((tmp_path / "theirs" / "config.json").read_text())
+        made.save_pretrained(tmp_path / "peer")
+    assert "bertjax_task" not in json.loads((tmp_path / "peer" / "config.json").read_text())
     pairs = [("a", "b"), ("the b", "c")]
     (tmp_path / "in.txt").write_text("".join(f"{a} ||| {b}\n" for a, b in pairs))
-    predict.run(f"hf:{tmp_path / 'theirs'}", str(tmp_path / "in.txt"), str(tmp_path / "out"))
+    predict.run(f"hf:{tmp_path / 'peer'}", str(tmp_path / "in.txt"), str(tmp_path / "out"))
     with torch.no_grad():
         batch = tokenizer(*map(list, zip(*pairs, strict=True)), return_tensors="pt", padding=True)
         wanted = peer(**batch).logits.sigmoid().numpy()

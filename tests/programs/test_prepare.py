@@ -208,8 +208,8 @@ def test_a_given_byte_level_bpe(tmp_path, text, capsys):
     taken = tmp_path / "tokenizer.json"
     content = json.loads((tmp_path / "one/bpe.json").read_bytes())
     taken.write_text(json.dumps(content | {"post_processor": None}, indent=2))
-    given = dict(learn_vocabulary=None, vocabulary=taken)
-    report = run(text, tmp_path / "two", **given)
+    options = dict(learn_vocabulary=None, vocabulary=taken)
+    report = run(text, tmp_path / "two", **options)
     assert report["tokenizer"] == {
         "kind": "bpe",
         "cased": True,
@@ -219,18 +219,18 @@ def test_a_given_byte_level_bpe(tmp_path, text, capsys):
     identities = {read_manifest(tmp_path / name)["identity"] for name in ("one", "two")}
     assert len(identities) == 1
     assert "300 bpe pieces, cased" in capsys.readouterr().out
-    run(text, tmp_path / "two", **given)
+    run(text, tmp_path / "two", **options)
     assert "vocabulary and token store are there already" in capsys.readouterr().out
     # What is left where learning was interrupted is no description.
     (tmp_path / "one/vocabulary.json").unlink()
     run(text, tmp_path / "one", tokenizer="bpe", learn_vocabulary=300)
     assert len(identities | {read_manifest(tmp_path / "one")["identity"]}) == 1
     with pytest.raises(InputError, match="is a bpe one, not --tokenizer=wordpiece"):
-        run(text, tmp_path / "three", tokenizer="wordpiece", **given)
+        run(text, tmp_path / "three", tokenizer="wordpiece", **options)
     with pytest.raises(InputError, match="says cased=True, asked for False"):
-        run(text, tmp_path / "three", cased=False, **given)
+        run(text, tmp_path / "three", cased=False, **options)
     with pytest.raises(InputError, match="is a bpe one, and only a wordpiece one has"):
-        run(text, tmp_path / "three", domain_words=3, **given)
+        run(text, tmp_path / "three", domain_words=3, **options)
 
 
 def test_a_small_text_gives_a_smaller_vocabulary(tmp_path, text, capsys):
@@ -291,9 +291,9 @@ def test_output_and_kind_in_the_way(tmp_path, text):
         shutil.move(tmp_path / name, tmp_path / "a folder")
     vocabulary = tmp_path / "given.txt"
     vocabulary.write_text("\n".join(SPECIAL_TOKENS))
-    given = dict(learn_vocabulary=None, vocabulary=vocabulary, tokenizer="sentencepiece")
+    options = dict(learn_vocabulary=None, vocabulary=vocabulary, tokenizer="sentencepiece")
     with pytest.raises(InputError, match="is a wordpiece one, not --tokenizer=sentencepiece"):
-        run(text, tmp_path / "corpus", **given)
+        run(text, tmp_path / "corpus", **options)
 
 
 def test_text_without_a_held_out_document(tmp_path):

@@ -208,10 +208,10 @@ def test_left_to_right(left_to_right_run):
 def test_accumulation_is_the_whole_batch(tiny_corpus, tmp_path):
     """Without dropout, two halves give the same as the whole batch, except for rounding."""
     no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    for parts in (1, 2):
-        phases = {"phase_1": {"share": 1.0, "accumulate": parts}, "phase_2": {"share": 0.0}}
+    for accumulate in (1, 2):
+        phases = {"phase_1": {"share": 1.0, "accumulate": accumulate}, "phase_2": {"share": 0.0}}
         config = tiny_config(tiny_corpus, model=no_dropout, **phases)
-        assert pretrain.run(config, str(tmp_path / str(parts))) == 0
+        assert pretrain.run(config, str(tmp_path / str(accumulate))) == 0
     assert_same_run(tmp_path / "1", tmp_path / "2", rel=2e-3)
 
 

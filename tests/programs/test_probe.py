@@ -35,11 +35,11 @@ def test_the_vectors_of_words(tiny_run, data, tmp_path):
     """They are the means over a word's pieces, of each layer, also where a word has a space."""
     trees = read_trees(data / "x-test.conllu")[:3]
     trees[1].words[0] = "moo meow"
-    given = open_model(str(tiny_run))
-    extractor = Extractor(given, Options(features=WORDS, layers=(0, 1)))
+    pretrained = open_model(str(tiny_run))
+    extractor = Extractor(pretrained, Options(features=WORDS, layers=(0, 1)))
     texts = encoded(trees, extractor, longest=64).texts
     found = word_vectors(texts, extractor, tmp_path / "vectors")
-    assert found.shape == (2, sum(len(tree.words) for tree in trees), given.spec.hidden_size)
+    assert found.shape == (2, sum(len(tree.words) for tree in trees), pretrained.spec.hidden_size)
     text = " ".join(["moomeow", *trees[1].words[1:]])
     from bertjax.base.progress import Progress
 
@@ -54,7 +54,7 @@ def test_the_vectors_of_words(tiny_run, data, tmp_path):
     weights = np.array([0.5**k for k in range(n)])
     np.testing.assert_allclose(mean[0], weights @ found[0, :n] / weights.sum(), atol=1e-3)
 
-    initial = with_random_layers(given, seed=0)
+    initial = with_random_layers(pretrained, seed=0)
     other = word_vectors(texts, Extractor(initial, extractor.options), tmp_path / "fresh")
     np.testing.assert_array_equal(other[0], found[0])
     assert np.abs(np.asarray(other[1], np.float32) - found[1]).max() > 0.1
@@ -81,9 +81,9 @@ def test_the_report(tiny_run, data, tmp_path, capsys):
 
 
 def test_the_errors(tiny_run, data, tmp_path):
-    def error(*given, **options):
+    def error(*arguments, **options):
         with pytest.raises(InputError) as caught:
-            probe.run(str(tiny_run), *given, **options)
+            probe.run(str(tiny_run), *arguments, **options)
         return str(caught.value)
 
     assert "--rank=33: must be from 1 to 32" in error(str(data), ranks=[33])

@@ -38,9 +38,9 @@ def test_what_a_run_used(run, tmp_path, capsys):
 
 
 def test_the_errors(run, tmp_path):
-    def error(*given):
+    def error(*arguments):
         with pytest.raises(InputError) as caught:
-            scaling.run(*given)
+            scaling.run(*arguments)
         return str(caught.value)
 
     assert "no such folder" in error(f"{tmp_path}/two*")

@@ -27,8 +27,8 @@ def test_a_run_knows_its_language(request, data, tmp_path, capsys, name, masking
     result = score.run(run, data, masking, output=str(output))
     assert json.loads(output.read_text()) == result
     causal = name == "left_to_right_run"
-    given = {"model": run, "data": data, "masking": None if causal else masking, "most": None}
-    assert result.items() >= given.items() and result["pairs"] == 15
+    expected = {"model": run, "data": data, "masking": None if causal else masking, "most": None}
+    assert result.items() >= expected.items() and result["pairs"] == 15
     right = {"accuracy": 100.0, "stderr": 0.0}
     assert result["paradigms"] == {
         "equal": {"accuracy": 50.0, "stderr": None, "pairs": 1},
@@ -88,7 +88,7 @@ def test_bad_input(tiny_run, data, tmp_path):
             "long.jsonl line 1: 63 tokens, and the model takes 62: shorten it",
         ),
     ):
-        given = {"model": str(tiny_run), "data": data, "output": output} | arguments
+        options = {"model": str(tiny_run), "data": data, "output": output} | arguments
         with pytest.raises(InputError, match=message):
-            score.run(**given)
+            score.run(**options)
     assert not (tmp_path / "scores.json").exists()

@@ -63,9 +63,9 @@ def test_a_stopped_run_goes_on_to_the_same_end(run, corpus, tmp_path):
 def test_it_is_exported_and_goes_on_from_there(run, corpus, tmp_path):
     source = f"hf:{tmp_path / 'exported'}"
     assert max(convert.run(str(run), source).values()) < rounding(LOGITS)
-    given = open_model(source)
-    assert given.head_type == head_types.PERMUTATION_LM
-    assert given.tokenizer.template == open_model(str(run)).tokenizer.template
+    pretrained = open_model(source)
+    assert pretrained.head_type == head_types.PERMUTATION_LM
+    assert pretrained.tokenizer.template == open_model(str(run)).tokenizer.template
     written = json.loads((tmp_path / "exported" / "config.json").read_text())
     assert written["architectures"] == ["XLNetLMHeadModel"]
     said = json.loads((tmp_path / "exported" / "tokenizer_config.json").read_text())

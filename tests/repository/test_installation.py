@@ -97,8 +97,8 @@ def test_what_is_installed_is_the_whole_package(tmp_path):
         paths = [path.relative_to(folder) for path in (folder / "bertjax").rglob("*.*")]
         return {str(path) for path in paths if "__pycache__" not in path.parts}
 
-    beside = [path for name in ("configs", "launch") for path in (REPOSITORY / name).rglob("*.py")]
-    within = {f"bertjax/{path.relative_to(REPOSITORY)}" for path in beside}
+    sources = [path for name in ("configs", "launch") for path in (REPOSITORY / name).rglob("*.py")]
+    within = {f"bertjax/{path.relative_to(REPOSITORY)}" for path in sources}
     assert files(tmp_path) == files(REPOSITORY) | within
 
 
@@ -132,7 +132,7 @@ def _names(lines: list[str]) -> set[str]:
 
 
 def _imported(node: ast.AST) -> set[str]:
-    """The top-level modules that a piece of code imports; within `google`, those of its parts."""
+    """The top-level modules that code imports; within `google`, those of its packages."""
     names = set()
     for each in ast.walk(node):
         if isinstance(each, ast.Import):

@@ -77,8 +77,8 @@ def test_a_docstring_says_what_to_expect(program):
     assert program._clause(said, "Expected") == "1.5 nats; not yet run"
     with pytest.raises(ValueError, match="no line Expected: in the docstring 'A model.'"):
         program._clause("A model.", "Expected")
-    for kind in ("pretrain", "finetune"):
+    for name in ("pretrain", "finetune"):
         assert all(
             re.search("CPU|GPU|TPU", program._clause(text, "Hardware"))
-            for text in program.docstrings(kind).values()
+            for text in program.docstrings(name).values()
         )

@@ -40,7 +40,7 @@ ROOMS = {
         *["base", "text", "data", "tasks", "models", "training", "objectives", "interop"],
         "inference",
     ],
-    # the shipped recipes, made from the settings of all parts
+    # the shipped recipes, made from the settings of all rooms
     "config": ["base", "data", "tasks", "models", "training", "objectives", "runs"],
     # studies of many runs and of what models know
     "lab": ["base", "text", "data", "tasks", "models", "training", "interop", "inference", "runs"],
@@ -163,8 +163,8 @@ def _modules() -> dict[str, Path]:
     """Every module of bertjax, by dotted name."""
     modules = {}
     for path in sorted((REPOSITORY / "bertjax").rglob("*.py")):
-        parts = path.relative_to(REPOSITORY).with_suffix("").parts
-        modules[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+        names = path.relative_to(REPOSITORY).with_suffix("").parts
+        modules[".".join(names[:-1] if names[-1] == "__init__" else names)] = path
     return modules
 
 

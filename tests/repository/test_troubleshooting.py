@@ -24,10 +24,10 @@ def texts() -> set[str]:
     for path in sorted((REPOSITORY / "bertjax").rglob("*.py")):
         for node in ast.walk(parsed(path)):
             if isinstance(node, ast.JoinedStr):
-                parts = [
+                texts = [
                     each.value if isinstance(each, ast.Constant) else _VALUE for each in node.values
                 ]
-                found.add("".join(parts))
+                found.add("".join(texts))
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 found.add(re.sub(r"%\w", _VALUE, node.value))
     return {" ".join(text.split()) for text in found}

@@ -20,7 +20,7 @@ _ENVIRONMENT = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": ""}  # withou
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory, repository) -> Path:
-    """A folder with a fresh environment that has the wheel, and the packages of this one."""
+    """A folder with a new environment that has the wheel, and the packages of this one."""
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     source.mkdir()

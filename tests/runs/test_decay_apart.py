@@ -58,8 +58,8 @@ def _untrained(run, config, *steps):
     """A run's config and the steps of its checkpoints: the config of a branch needs no more."""
     for step in steps:
         (run / "checkpoints" / str(step)).mkdir(parents=True)
-    plain = Recipe.from_config(config).config_dict
-    (run / "config.json").write_text(json.dumps(plain))
+    config_dict = Recipe.from_config(config).config_dict
+    (run / "config.json").write_text(json.dumps(config_dict))
     return run
 
 
@@ -208,10 +208,10 @@ def test_the_average_is_what_is_evaluated_and_opened(trained_whole):
     """The figures of the run and of launch/evaluate.py are those of the averaged weights."""
     loaded = load_run(trained_whole)
     checkpoints = Checkpoints(trained_whole / "checkpoints", keep=1, read_only=True)
-    parts, _ = checkpoints.restore({"params": loaded.params})
-    both = jax.device_get((loaded.params, parts["params"]))
-    apart = jax.tree.map(lambda a, p: np.abs(a - p).max(), *both)
-    assert max(jax.tree.leaves(apart)) > 1e-3
+    trees, _ = checkpoints.restore({"params": loaded.params})
+    both = jax.device_get((loaded.params, trees["params"]))
+    differences = jax.tree.map(lambda a, p: np.abs(a - p).max(), *both)
+    assert max(jax.tree.leaves(differences)) > 1e-3
     last = metrics_of(trained_whole)[-1]
     figures = evaluate.run(str(trained_whole), None, batches=2)["64"]
     assert_close(figures, {name: last[name] for name in figures})

@@ -14,13 +14,13 @@ H100 = SimpleNamespace(platform="gpu", compute_capability="9.0")
 
 @pytest.mark.parametrize("config", [finetune_config(), similarity_config()])
 def test_it_is_left_to_the_device(config):
-    plain = config_dict_of(config)
+    config_dict = config_dict_of(config)
     found = {
         "float32": with_compute_dtype(config),  # the tests run on a CPU
         "bfloat16": with_compute_dtype(config, device=H100),
     }
     for dtype, each in found.items():
-        assert each == plain | {"model": {**plain["model"], "compute_dtype": dtype}}
+        assert each == config_dict | {"model": {**config_dict["model"], "compute_dtype": dtype}}
 
 
 @pytest.mark.parametrize("started", ["float32", "bfloat16"])

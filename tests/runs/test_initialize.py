@@ -40,12 +40,12 @@ _STACKED = {"scan_layers": True, "vocab_multiple": 64}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind, storage", [("run", {}), ("hf", _STACKED)])
+@pytest.mark.parametrize("form, storage", [("run", {}), ("hf", _STACKED)])
 def test_it_goes_on_where_the_weights_are(
-    tiny_corpus, tiny_run, exported, tmp_path, kind, storage, capsys
+    tiny_corpus, tiny_run, exported, tmp_path, form, storage, capsys
 ):
     """The config has other sizes; those of the weights are used and recorded."""
-    source = str(tiny_run) if kind == "run" else f"hf:{exported}"
+    source = str(tiny_run) if form == "run" else f"hf:{exported}"
     config = tiny_config(
         tiny_corpus,
         init_from=source,
@@ -62,8 +62,8 @@ def test_it_goes_on_where_the_weights_are(
         np.testing.assert_allclose(found[name], leaf, atol=1e-10, err_msg=name)
     model = json.loads((tmp_path / "run" / "config.json").read_text())["model"]
     assert (model["hidden_size"], model["num_hidden_layers"]) == (32, 1)
-    shutil.copytree(tiny_run, tmp_path / "given")
-    before = evaluate.run(str(tmp_path / "given"), None, 4)
+    shutil.copytree(tiny_run, tmp_path / "pretrained")
+    before = evaluate.run(str(tmp_path / "pretrained"), None, 4)
     after = evaluate.run(str(tmp_path / "run"), None, 4)
     for length, metrics in before.items():
         assert_close(after[length]["mlm_loss"], metrics["mlm_loss"])
@@ -114,14 +114,14 @@ def test_it_resumes_as_any_run(tiny_corpus, exported, tmp_path, monkeypatch):
     settings = dict(init_from=f"hf:{exported}", intervals={"checkpoint": 3}, seed=3)
     config = tiny_config(tiny_corpus, total_steps=6, **settings)
     assert pretrain.run(config, str(tmp_path / "whole")) == 0
-    assert pretrain.run(config, str(tmp_path / "parts")) == 0
-    newest = max((tmp_path / "parts" / "checkpoints").iterdir(), key=lambda p: int(p.name))
+    assert pretrain.run(config, str(tmp_path / "resumed")) == 0
+    newest = max((tmp_path / "resumed" / "checkpoints").iterdir(), key=lambda p: int(p.name))
     for path in sorted(newest.rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
     newest.rmdir()
     monkeypatch.setattr(initialize, "open_model", None)
-    assert pretrain.run(config, str(tmp_path / "parts")) == 0
-    assert metrics_of(tmp_path / "parts") == metrics_of(tmp_path / "whole")
+    assert pretrain.run(config, str(tmp_path / "resumed")) == 0
+    assert metrics_of(tmp_path / "resumed") == metrics_of(tmp_path / "whole")
 
 
 def write_other_text(path):
@@ -201,8 +201,8 @@ def test_missing_weights(tiny_corpus, tmp_path, monkeypatch, source, message):
 
 def test_an_output_layer_goes_on_only_for_the_same_kind_and_classes(vocabulary):
     for name, kind in KINDS.items():
-        given = small_model(vocabulary, name)
-        assert given.beginning(kind, given.classes).keys() >= set(given.head_spec.parts(given.spec))
+        model = small_model(vocabulary, name)
+        assert model.beginning(kind, model.classes).keys() >= set(model.head_spec.parts(model.spec))
     questions = small_model(vocabulary, "BertForQuestionAnswering")
     assert "span" in questions.beginning(head_types.QUESTION_ANSWERING)
     assert "span" not in questions.beginning(head_types.TOKEN_CLASSIFICATION, CLASSES)

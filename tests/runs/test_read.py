@@ -18,15 +18,15 @@ def _given(config):
 
 _SWAG = _given(finetune_config()) | {"task": {"kind": "swag"}}
 P, F, S = "pretrain", "finetune", "similarity"
-KINDS = {
+RECIPES = {
     P: (Recipe, paper_config().to_dict()),
     F: (TaskRecipe, _SWAG),
     S: (SimilarityRecipe, _given(similarity_config())),
 }
 
 
-def _read(kind, changes):
-    recipe, config = KINDS[kind]
+def _read(name, changes):
+    recipe, config = RECIPES[name]
     return recipe.from_config(changed(config, changes))
 
 
@@ -34,10 +34,10 @@ def test_what_may_differ_when_a_run_goes_on():
     everywhere = {"mesh", "layout", "intervals", "tracker", "model.attention"}
     kept = {"eval_batch_size", "keep_checkpoints", "keep_checkpoint_every"}
     assert set(free_keys(Recipe)) == everywhere | kept | {"corpus", "dry_run"}
-    given = {"data", "init_from", "batch_tokens"}
-    assert set(free_keys(TaskRecipe)) == everywhere | given | {"grid", "features.choices"}
-    assert marked(TaskRecipe, FREE) == everywhere | given  # those that change no result
-    assert set(free_keys(SimilarityRecipe)) == everywhere | given | {"dev"}
+    sources = {"data", "init_from", "batch_tokens"}
+    assert set(free_keys(TaskRecipe)) == everywhere | sources | {"grid", "features.choices"}
+    assert marked(TaskRecipe, FREE) == everywhere | sources  # those that change no result
+    assert set(free_keys(SimilarityRecipe)) == everywhere | sources | {"dev"}
 
 
 def test_values_of_numpy_are_numbers():
@@ -48,9 +48,9 @@ def test_values_of_numpy_are_numbers():
 
 
 def test_a_section_that_is_left_out_is_the_default():
-    whole = {key: _read(key, {}) for key in KINDS}
-    for kind, section in ((P, "masking"), (F, "optimizer"), (F, "grid")):
-        recipe, config = KINDS[kind]
+    whole = {key: _read(key, {}) for key in RECIPES}
+    for name, section in ((P, "masking"), (F, "optimizer"), (F, "grid")):
+        recipe, config = RECIPES[name]
         less = recipe.from_config({key: x for key, x in config.items() if key != section})
-        assert less == whole[kind], section
+        assert less == whole[name], section
     assert _read(S, {"optimizer": {}}) == whole[S]

@@ -1,4 +1,4 @@
-"""A config becomes the parts of a run; every error in it is found and named."""
+"""A config becomes a run; every error in it is found and named."""
 
 import dataclasses
 import json
@@ -84,7 +84,7 @@ BAD = [
     ({"phase_1.accumulate": 0}, ": must be at least 1"),
     (
         {"phase_1.accumulate": 3},
-        "config.phase_1.batch_size=16 does not divide into config.phase_1.accumulate=3 parts",
+        "config.phase_1.batch_size=16 is not a multiple of config.phase_1.accumulate=3",
     ),
     (
         {"phase_2.length": 65},
@@ -311,8 +311,8 @@ def test_phases(tiny_corpus):
     assert (first.first_step, first.last_step) == (0, 9)
     assert (second.first_step, second.last_step) == (9, 12)
     assert (first.tokens, second.tokens) == (16 * 32, 8 * 64)
-    (part,) = first.microbatches(0)
-    assert part(slice(3, 5))["input_ids"].shape == (2, 32)
+    (microbatch,) = first.microbatches(0)
+    assert microbatch(slice(3, 5))["input_ids"].shape == (2, 32)
     assert second.held_out.batch(0, slice(0, 8))["input_ids"].shape == (8, 64)
     # Because of attention, a row of twice the length costs more than twice as much.
     assert second.flops / second.rows > 2 * first.flops / first.rows
@@ -332,8 +332,8 @@ def test_a_phase_has_its_own_masking_and_corpus(tiny_corpus):
     assert Recipe.from_config(json.loads(json.dumps(recipe.config_dict))) == recipe
     del config["phase_2"]["corpus"]
     first, second = phases_of(config, tiny_corpus)
-    (part,) = second.microbatches(0)
-    batch, held_out = part(slice(0, 8)), second.held_out.batch(0, slice(0, 8))
+    (microbatch,) = second.microbatches(0)
+    batch, held_out = microbatch(slice(0, 8)), second.held_out.batch(0, slice(0, 8))
     assert batch["masked_lm_ids"].shape == (8, 20) and held_out["masked_lm_ids"].shape == (8, 10)
     tokens = batch["input_mask"].sum(1)
     assert abs(batch["masked_lm_weights"].sum(1) - 0.3 * tokens).max() <= 1
@@ -415,7 +415,7 @@ def test_phases_of_a_byte_level_bpe(tiny_corpus, tmp_path):
     row, place = np.nonzero(batch["masked_lm_weights"])
     hidden = batch["masked_lm_positions"][row, place]
     assert (ids[row, hidden] == tokenizer.mask_id).all() and len(row) > 16
-    after = ids[row, hidden + 1]  # what goes on a word is not seen after a part of it
+    after = ids[row, hidden + 1]  # what goes on a word is not seen after its beginning
     into, out_of = tokenizer.word_links
     joined = into[after] & out_of[batch["masked_lm_ids"][row, place]] != 0
     assert not joined[~np.isin(after, tokenizer.special_ids)].any()
@@ -439,7 +439,7 @@ def test_training_and_held_out_batches_are_apart(tiny_corpus):
     config = tiny_config(tiny_corpus, phase_2={"length": 32, "batch_size": 16})
     first, second = phases_of(config, tiny_corpus)
     rows = slice(0, 16)
-    (one,), (two,) = ([part(rows) for part in phase.microbatches(0)] for phase in (first, second))
+    (one,), (two,) = ([each(rows) for each in phase.microbatches(0)] for phase in (first, second))
     assert (one["input_ids"] != two["input_ids"]).any()
     held_out = first.held_out.batch(0, slice(0, 8))
     np.testing.assert_array_equal(

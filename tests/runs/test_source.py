@@ -34,8 +34,8 @@ def reads(monkeypatch):
     return found
 
 
-# The content of config.json, the kind, and what its `weights` say.
-KINDS = {
+# The content of config.json, the class, and what its `weights` say.
+FOLDERS = {
     "tuned": ({"task": {}}, TunedRun, "a run of fine-tuning without a model: no trial is done yet"),
     "tasks": ({"tasks": {"a": {}}}, TasksRun, "tasks/a: not a run: it has no config.json"),
     "ensemble": ({"ensemble": {}}, EnsembleFolder, "which launch/predict.py alone takes: name one"),
@@ -43,15 +43,15 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", FOLDERS)
 def test_a_folder_is_what_its_config_says(tmp_path, reads, name):
-    config, kind, message = KINDS[name]
+    config, type_, message = FOLDERS[name]
     folder = tmp_path / name
     (folder / "tagger").mkdir(parents=True)
     if config is not None:
         (folder / "config.json").write_text(json.dumps(config))
     source = open_source(str(folder))
-    assert type(source) is kind and source.name == str(folder) and open_source(source) is source
+    assert type(source) is type_ and source.name == str(folder) and open_source(source) is source
     with pytest.raises(InputError, match=message):
         source.weights()
     with pytest.raises(InputError, match=f"--part=generator: {folder} is no run of pre-training"):

@@ -54,11 +54,11 @@ def test_each_example_comes_once_an_epoch(examples, batch_size):
         assert [len(members) for members in batches[:-1]] == [batch_size] * (len(batches) - 1)
         orders.append(np.concatenate(batches))
         for step, members in zip(steps, batches, strict=True):
-            parts = epochs.microbatches(step)
-            np.testing.assert_array_equal(np.concatenate([part for part, _ in parts]), members)
-            assert {len(part) for part, _ in parts[:-1]} <= {3}
-            for part, bucket in parts:
-                assert bucket == fitting(buckets, lengths[part].max())
+            slices = epochs.microbatches(step)
+            np.testing.assert_array_equal(np.concatenate([rows for rows, _ in slices]), members)
+            assert {len(rows) for rows, _ in slices[:-1]} <= {3}
+            for rows, bucket in slices:
+                assert bucket == fitting(buckets, lengths[rows].max())
         assert sorted(orders[-1]) == list(range(examples))
     assert examples < 10 or (orders[0] != orders[1]).any()
 
@@ -72,7 +72,7 @@ def test_a_batch_is_a_function_of_seed_and_step():
     assert forwards != [other.batch(step).tolist() for step in range(one.steps)]
 
 
-def test_batches_are_random_and_their_parts_of_like_length():
+def test_batches_are_random_and_their_microbatches_of_like_length():
     """This saves half of the computation, compared to batches padded to their longest example."""
     lengths = np.minimum(np.random.default_rng(0).geometric(0.04, 4000) + 3, 128)
     epochs = Epochs(lengths, choose_lengths(lengths, 128, 5), 32, epochs=1, seed=0, rows=8)
@@ -93,8 +93,8 @@ def test_rows_of_parts_are_those_of_the_least_work():
 
     def work(rows, cost):
         epochs = Epochs(LENGTHS, buckets, 24, 1, seed=3, rows=rows)
-        parts = np.mean([len(epochs.microbatches(step)) for step in range(epochs.steps)])
-        return epochs.tokens + parts * cost
+        microbatches = np.mean([len(epochs.microbatches(step)) for step in range(epochs.steps)])
+        return epochs.tokens + microbatches * cost
 
     for cost in (0, 20, 60, 200, 2000):
         chosen = choose_rows(LENGTHS, buckets, 24, devices=1, most=9999, cost=cost)

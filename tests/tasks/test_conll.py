@@ -53,7 +53,7 @@ def test_official_files(folder):
     task = Conll(str(folder))
     assert (task.dev_splits, task.test_splits, task.metric) == (("dev",), (), "f1")
     types = ("LOC", "MISC", "ORG", "PER")
-    assert task.family.classes == ("O", *(f"{p}-{kind}" for p in "BI" for kind in types))
+    assert task.family.classes == ("O", *(f"{p}-{entity}" for p in "BI" for entity in types))
 
     sentences = task.read("train")
     assert [sentence.words for sentence in sentences] == [
@@ -286,7 +286,7 @@ def test_the_real_files(shared_data, tmp_path):
     assert (len(dev), sum(len(sentence.words) for sentence in dev)) == (3250, 51362)
     assert (train[-1].document, dev[-1].document) == (946, 216)
     starts = [tag for sentence in dev for tag in sentence.tags if tag.startswith("B-")]
-    counts = {kind: starts.count(f"B-{kind}") for kind in ("LOC", "MISC", "ORG", "PER")}
+    counts = {entity: starts.count(f"B-{entity}") for entity in ("LOC", "MISC", "ORG", "PER")}
     assert counts == {"LOC": 1837, "MISC": 922, "ORG": 1341, "PER": 1842}
 
     gold = [sentence.tags for sentence in dev]

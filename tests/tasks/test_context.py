@@ -1,4 +1,4 @@
-"""Windows over a document: each part is owned by one window, and windows are full."""
+"""Windows over a document: each unit is owned by one window, and windows are full."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from bertjax.tasks.context import windows
 
 
 def owners(found, count):
-    """The number of the window that owns each part; fails unless exactly one window does."""
+    """The number of the window that owns each unit; fails unless exactly one window does."""
     owner = np.full(count, -1)
     for number, window in enumerate(found):
         assert np.all(owner[window.owned] == -1)
@@ -47,7 +47,7 @@ def test_a_document_that_fits_is_one_window():
 def test_places():
     sizes = np.full(10, 2)
     found = windows(sizes, 8, overlapping=False)
-    # The last window ends with the document and is filled to the left; part 7 has more context in
+    # The last window ends with the document and is filled to the left; unit 7 has more context in
     # it.
     assert [(w.start, w.stop, w.owned.tolist()) for w in found] == [
         (0, 4, [0, 1, 2, 3]),
@@ -64,17 +64,17 @@ def test_places():
 
 
 def test_overlapping_windows_give_context_for_twice_the_work():
-    """In long documents, each part has a quarter of a window as context on both sides."""
+    """In long documents, each unit has a quarter of a window as context on both sides."""
     rng = np.random.default_rng(0)
     sizes, room = rng.integers(1, 9, 5000), 256
     ends = np.concatenate([[0], np.cumsum(sizes)])
     found = windows(sizes, room, overlapping=True)
     owner = owners(found, len(sizes))
-    for part in range(len(sizes)):
-        window = found[owner[part]]
+    for unit in range(len(sizes)):
+        window = found[owner[unit]]
         if window.start and window.stop < len(sizes):
-            left = ends[part] - ends[window.start]
-            right = ends[window.stop] - ends[part + 1]
+            left = ends[unit] - ends[window.start]
+            right = ends[window.stop] - ends[unit + 1]
             assert min(left, right) >= room / 4 - 2 * 8
     work = sum(ends[window.stop] - ends[window.start] for window in found)
     assert 1.9 < work / ends[-1] < 2.1

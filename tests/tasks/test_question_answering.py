@@ -164,17 +164,17 @@ HARD_PARAGRAPHS = {
 
 
 @pytest.mark.parametrize("name", HARD_PARAGRAPHS)
-@pytest.mark.parametrize("kind", ["tokenizer", "sentencepiece", "bpe"])
-def test_labels_of_hard_paragraphs(request, kind, name):
+@pytest.mark.parametrize("fixture", ["tokenizer", "sentencepiece", "bpe"])
+def test_labels_of_hard_paragraphs(request, fixture, name):
     """The labelled tokens are those of the answer: the text at their characters is the answer."""
     context, answer = HARD_PARAGRAPHS[name]
     example = question("Who?", context, answer)
     encoded = QuestionAnswering().encode(
-        [example], request.getfixturevalue(kind), 384, labelled=True
+        [example], request.getfixturevalue(fixture), 384, labelled=True
     )
     text = labelled_text(example, encoded)
     assert text in context and answer.strip() in text
-    if not (kind == "sentencepiece" and encoded.ids.tolist().count(1)):  # [UNK] may cover more
+    if not (fixture == "sentencepiece" and encoded.ids.tolist().count(1)):  # [UNK] may cover more
         assert text == answer.strip()
 
 
@@ -285,15 +285,15 @@ def naive_spans(example, encoded, outputs, longest, n_best):
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("kind", ["tokenizer", "sentencepiece", "bpe"])
-def test_decode_is_the_naive_search(request, kind, seed):
+@pytest.mark.parametrize("fixture", ["tokenizer", "sentencepiece", "bpe"])
+def test_decode_is_the_naive_search(request, fixture, seed):
     numbers = np.random.default_rng(seed)
     letters = list("abcd  .\u00e9\u00bd")
     context = "".join(numbers.choice(letters, size=int(numbers.integers(5, 90)))) + " end"
     example = question("Who?", context)
     unanswerable = bool(seed % 2)
     family = QuestionAnswering(unanswerable, 2, stride=5, max_answer_length=6, n_best=20)
-    encoded = family.encode([example], request.getfixturevalue(kind), 17, labelled=False)
+    encoded = family.encode([example], request.getfixturevalue(fixture), 17, labelled=False)
     outputs = random_outputs(encoded, seed)
     (got,) = family.decode([example], encoded, outputs)
     expected = naive_spans(example, encoded, outputs, longest=6, n_best=20)

@@ -103,7 +103,7 @@ def test_answers_that_are_not_at_their_places_are_not_learned_from(tmp_path, cap
         ({"answers": None}, "question 9: answers=None: expected `array`"),
         ({"answers": [{"text": "a"}]}, "question 9: .*missing required field `answer_start`"),
         ({"answers": [{"text": "a", "answer_start": "3"}]}, "answer_start='3': expected `int`"),
-        ({"is_impossible": True}, "question 9: is_impossible is not part of SQuAD 1.1"),
+        ({"is_impossible": True}, "question 9: is_impossible is no field of SQuAD 1.1"),
         ({"is_impossible": "false"}, "question 9: is_impossible='false': expected `bool`"),
         ({"question": 5}, "question 9: question=5: expected `str`"),
         ({"id": "1"}, "question 1: duplicate id: .*question 1 has it too"),

@@ -292,10 +292,10 @@ def test_tagging(tmp_path):
     assert task.score([dev], [certain[[0, 1, 1]]], {})["f1"] == 100
     assert task.score([dev], [certain[[1, 1, 1]]], {})["f1"] == 0
 
-    parts = Table(write(tmp_path, train_jsonl='{"words": "a b", "tags": "NN VB"}\n'), "tagging")
-    assert (parts.family.classes, parts.metric) == (("NN", "VB"), "accuracy")
+    table = Table(write(tmp_path, train_jsonl='{"words": "a b", "tags": "NN VB"}\n'), "tagging")
+    assert (table.family.classes, table.metric) == (("NN", "VB"), "accuracy")
     with pytest.raises(InputError, match=r"dev.csv line 2: the tag 'B-LOC' .* not one of NN VB"):
-        parts.read("dev")
+        table.read("dev")
     write(tmp_path, train_jsonl='{"words": "a b", "tags": ["NN"]}\n')
     with pytest.raises(InputError, match=r"train.jsonl line 1: 2 words, but 1 tags"):
         Table(data, problem="tagging").read(TRAIN)

@@ -1,4 +1,4 @@
-"""Small vocabularies, texts for them, and the parts of their files that several tests change."""
+"""Small vocabularies, texts for them, and the fields of their files that several tests change."""
 
 import random
 from collections.abc import Iterable
@@ -31,12 +31,12 @@ def random_texts(count: int) -> list[str]:
 
 def added(number: int, content: str, **settings: bool) -> dict[str, Any]:
     """An added token of a tokenizer.json."""
-    plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
-    return {"id": number, "content": content} | plain | settings
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
+    return {"id": number, "content": content} | flags | settings
 
 
 def put(content: Any, keys: list, value: Any) -> None:
-    """Sets a part of nested JSON."""
+    """Sets a value of nested JSON."""
     for key in keys[:-1]:
         content = content[key]
     content[keys[-1]] = value

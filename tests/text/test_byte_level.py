@@ -127,16 +127,16 @@ def plain_bpe(file: Path, texts: list[str]) -> list[list[int]]:
 
     @cache
     def pieces(word: str) -> list[int]:
-        parts = [letter_of[byte] for byte in word.encode()]
-        while pairs := [pair for pair in pairwise(parts) if pair in ranks]:
+        symbols = [letter_of[byte] for byte in word.encode()]
+        while pairs := [pair for pair in pairwise(symbols) if pair in ranks]:
             first, second = min(pairs, key=ranks.__getitem__)
-            merged, rest = [], parts
+            merged, rest = [], symbols
             while rest:
                 whole = rest[:2] == [first, second]
                 merged.append(first + second if whole else rest[0])
                 rest = rest[1 + whole :]
-            parts = merged
-        return [model["vocab"][part] for part in parts]
+            symbols = merged
+        return [model["vocab"][symbol] for symbol in symbols]
 
     return [[*chain(*map(pieces, words.findall(text)))] for text in texts]
 
@@ -195,7 +195,7 @@ def test_a_character_in_parts_is_in_one_word(learned):
     (ids,) = tokenizer.encode(["mat \U0001f600\u0939x [MASK]. \u2028the"])
     goes_on = [False, *((into[ids[1:]] & out_of[ids[:-1]]) != 0).tolist()]
     starts = np.flatnonzero(~np.array(goes_on))
-    words = [tokenizer.decode(part) for part in np.split(np.array(ids), starts[1:])]
+    words = [tokenizer.decode(word) for word in np.split(np.array(ids), starts[1:])]
     assert words[:4] == ["mat", " \U0001f600\u0939x", " [", "MASK"]
     assert words[4].startswith("].") and words[-1].endswith("the")
 
@@ -272,7 +272,7 @@ def test_offsets_of_a_piece_are_its_characters(learned):
             if "\ufffd" not in piece:
                 assert text[start:end] == piece.strip()
                 whole += 1
-            else:  # a part of a character
+            else:  # an incomplete character
                 assert text[start:end].startswith(piece.partition("\ufffd")[0].lstrip())
     assert whole > 10_000
 

@@ -178,13 +178,13 @@ def test_a_corpus_with_an_extended_vocabulary(tmp_path, kind, capsys):
     old = {"wordpiece": wordpiece, "bpe": bpe}[kind](tmp_path)
     vocabulary = tmp_path / {"wordpiece": "vocab.txt", "bpe": "tokenizer.json"}[kind]
     options = dict(vocabulary=vocabulary, held_out=0.0, workers=1)
-    plain = prepare.run([f"text:{tmp_path}/new.txt"], tmp_path / "plain", **options)
+    old_report = prepare.run([f"text:{tmp_path}/new.txt"], tmp_path / "not_extended", **options)
     report = prepare.run(
         [f"text:{tmp_path}/new.txt"], tmp_path / "corpus", extend_vocabulary=11, **options
     )
     new = Tokenizer.open(tmp_path / "corpus")
     assert report["new_pieces"]["pieces"] == new.readable[old.vocabulary_size :]
-    assert report["train"]["tokens"] < plain["train"]["tokens"]
+    assert report["train"]["tokens"] < old_report["train"]["tokens"]
     assert f"{len(report['new_pieces']['pieces'])} new pieces save" in capsys.readouterr().out
     with pytest.raises(InputError, match="now .*'extend_vocabulary': 12"):
         prepare.run(

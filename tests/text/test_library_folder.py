@@ -116,10 +116,10 @@ def reference_of(folder: Path):
     if name == CLASSES["deberta"]:
         return transformers.DebertaV2Tokenizer(vocab=pieces, unk_id=model.unk_id(), **config)
     convert = {"XLMRobertaTokenizer": XLMRobertaConverter, "CamembertTokenizer": CamembertConverter}
-    parts = convert[name].convert_from_spm(vocab=pieces)
-    parts["additional_special_tokens"] = ["<s>", "</s>"]  # the model's control symbols
+    fields = convert[name].convert_from_spm(vocab=pieces)
+    fields["additional_special_tokens"] = ["<s>", "</s>"]  # the model's control symbols
     result = json.loads(read_tokenizer(folder).vocabulary)["normalizer"]["precompiled_charsmap"]
-    return getattr(transformers, name)(**parts, _spm_precompiled_charsmap=base64.b64decode(result))
+    return getattr(transformers, name)(**fields, _spm_precompiled_charsmap=base64.b64decode(result))
 
 
 def assert_equal(result: Tokenizer, reference, texts: list[str]) -> None:
@@ -153,23 +153,23 @@ def test_equal_to_transformers(folder, tmp_path):
     assert_equal(result, reference, TEXTS)
     assert len(reference) == result.vocabulary_size
     marks = *MARKED, *result.names.values()
-    plain = [text for text in TEXTS if not any(mark in text for mark in marks)]
-    assert result.encode(plain) == reference(plain, add_special_tokens=False)["input_ids"]
+    unmarked = [text for text in TEXTS if not any(mark in text for mark in marks)]
+    assert result.encode(unmarked) == reference(unmarked, add_special_tokens=False)["input_ids"]
 
-    reference.save_pretrained(tmp_path / "theirs")
-    again = read_tokenizer(tmp_path / "theirs")
+    reference.save_pretrained(tmp_path / "peer")
+    again = read_tokenizer(tmp_path / "peer")
     assert (again.identity, again.template) == (result.identity, result.template)
     assert again.encode(TEXTS, special=True) == result.encode(TEXTS, special=True)
 
-    (tmp_path / "ours").mkdir()
-    write_tokenizer(result, tmp_path / "ours", 64)
-    again = read_tokenizer(tmp_path / "ours")
+    (tmp_path / "bertjax").mkdir()
+    write_tokenizer(result, tmp_path / "bertjax", 64)
+    again = read_tokenizer(tmp_path / "bertjax")
     assert (again.identity, again.template) == (result.identity, result.template)
-    assert differences(result, tmp_path / "ours", TEXTS) == []
+    assert differences(result, tmp_path / "bertjax", TEXTS) == []
     for with_config in (False, True):
         if with_config:
-            (tmp_path / "ours" / "config.json").write_text('{"model_type": "roberta"}')
-        written = AutoTokenizer.from_pretrained(tmp_path / "ours")
+            (tmp_path / "bertjax" / "config.json").write_text('{"model_type": "roberta"}')
+        written = AutoTokenizer.from_pretrained(tmp_path / "bertjax")
         assert_equal(result, written, TEXTS)
         assert len(written) == result.vocabulary_size
         for role, number in result.roles.items():

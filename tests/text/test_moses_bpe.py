@@ -48,7 +48,7 @@ def learn(folder, folds):
 @pytest.fixture(scope="module", params=[True, False], ids=["folded", "cased"])
 def folder(request, tmp_path_factory):
     pytest.importorskip("sacremoses")
-    folder = tmp_path_factory.mktemp("xlm") / "theirs"
+    folder = tmp_path_factory.mktemp("xlm") / "reference"
     learn(folder, request.param)
     return folder
 

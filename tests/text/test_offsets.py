@@ -43,12 +43,12 @@ def test_wordpiece_cases(text):
 def test_sentencepiece_cases(model_file):
     tokenizer = Tokenizer.open(model_file)
     text = "  The   cat \t \u00bd \ufb01\n"
-    got = [part for _, part in shown(tokenizer, text)]
-    assert [part for part in got if part] == [*"Thecat", "\u00bd", "\ufb01"]
+    got = [word for _, word in shown(tokenizer, text)]
+    assert [word for word in got if word] == [*"Thecat", "\u00bd", "\ufb01"]
     uncased = Tokenizer.open(model_file, cased=False)
     text = "The\u0130 ON \u4e2d mat"  # "\u0130" becomes two characters
-    got = [part for _, part in shown(uncased, text)]
-    assert [part for part in got if part] == [*"The", "\u0130", "\u0130", *"ON", "\u4e2d", *"mat"]
+    got = [word for _, word in shown(uncased, text)]
+    assert [word for word in got if word] == [*"The", "\u0130", "\u0130", *"ON", "\u4e2d", *"mat"]
 
 
 @pytest.mark.parametrize("kind", ["uncased", "cased", "sentencepiece", "sentencepiece uncased"])

@@ -54,7 +54,7 @@ def python_basic_tokenizer(cased: bool):
     return BasicTokenizer(do_lower_case=not cased)
 
 
-def our_words(text: str, cased: bool) -> list[str]:
+def words_of(text: str, cased: bool) -> list[str]:
     library = bert_wordpiece({"[UNK]": 0}, cased=cased)
     text = library.normalizer.normalize_str(text)
     return [word for word, _ in library.pre_tokenizer.pre_tokenize_str(text)]
@@ -82,7 +82,7 @@ def test_hard_texts(vocabulary_file, name, case):
 def test_where_the_python_tokenizer_differs(case):
     reference = python_basic_tokenizer(case == "cased")
     for text, result, python in PYTHON_DIFFERS[case]:
-        assert our_words(text, case == "cased") == result.split()
+        assert words_of(text, case == "cased") == result.split()
         assert reference.tokenize(text) == python.split()
 
 
@@ -178,14 +178,14 @@ def test_every_word_of_wikipedia_in_python(shared_data, wikipedia, case):
     assert len(every) > 400_000
     half = set(every[CASES.index(case) :: 2])
     words = [word for word in every if word in half or "\u03a3" in word]
-    parts = [words[start::16] for start in range(16)]
+    shares = [words[start::16] for start in range(16)]
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        expected = list(pool.map(_python_ids, [path] * 16, [case] * 16, parts))
+        expected = list(pool.map(_python_ids, [path] * 16, [case] * 16, shares))
     result = Tokenizer.open(path)
     different = [
         word
-        for part, ids in zip(parts, expected, strict=True)
-        for word, a, b in zip(part, result.encode(part), ids, strict=True)
+        for share, ids in zip(shares, expected, strict=True)
+        for word, a, b in zip(share, result.encode(share), ids, strict=True)
         if a != b
     ]
     assert all("\u03a3" in word for word in different), different[:20]

@@ -52,7 +52,7 @@ def content() -> dict:
             "vocab": [list(pair) for pair in zip(PIECES, scores, strict=True)],
         },
     }
-    return json.loads(json.dumps(made))  # a copy in all parts
+    return json.loads(json.dumps(made))  # a deep copy
 
 
 @pytest.fixture(scope="module")
@@ -91,9 +91,9 @@ def test_ids_are_the_librarys(file):
     library.post_processor = None
     expected = [each.ids for each in library.encode_batch(TEXTS)]
     assert tokenizer.encode(TEXTS, special=True) == expected
-    plain = [text for text in TEXTS if not any(name in text for name in (*SPECIAL, "<mask>"))]
-    assert len(plain) > 500
-    assert tokenizer.encode(plain) == [each.ids for each in library.encode_batch(plain)]
+    unmarked = [text for text in TEXTS if not any(name in text for name in (*SPECIAL, "<mask>"))]
+    assert len(unmarked) > 500
+    assert tokenizer.encode(unmarked) == [each.ids for each in library.encode_batch(unmarked)]
     assert tokenizer.decode(expected[0]) == library.decode(expected[0])
 
 
@@ -127,7 +127,7 @@ def test_words(file):
     tokenizer = Tokenizer.open(file)
     (ids,) = tokenizer.encode(["the cats, \u4e2d\u6587 sat"])
     begins = ~tokenizer.continues_word[ids]
-    words = [tokenizer.decode(part) for part in np.split(np.array(ids), np.flatnonzero(begins)[1:])]
+    words = [tokenizer.decode(word) for word in np.split(np.array(ids), np.flatnonzero(begins)[1:])]
     assert words == ["the", "cats,", "\u4e2d\u6587", "sat"]
     assert not tokenizer.continues_word[list(tokenizer.special_ids)].any()
     texts = [["the", "cats"], [], ["\u4e2d\u6587", "<s>"]]

@@ -74,16 +74,16 @@ def test_auto_tokenizer_reads_the_form(corpora, tmp_path):
 
 
 def test_a_vocabulary_knows_its_own_text(corpora):
-    """`usual` is counted over the training text, and is not part of the identity."""
+    """`usual` is counted over the training text, and does not change the identity."""
     tokenizer = Tokenizer.open(corpora / "NFC")
     (ids,) = tokenizer.encode([_text("NFC")])
     split = np.mean([tokenizer.continues_word[each] for each in ids])
     assert tokenizer.usual.split == pytest.approx(split, abs=0.02)
     assert tokenizer.usual.unknown == 0
     assert tokenizer.unusual(np.array(ids)) == ""
-    plain = Tokenizer.open(corpora / "NFC")
-    plain.usual = None
-    assert plain.identity == tokenizer.identity and plain.unusual(np.array(ids)) == ""
+    without = Tokenizer.open(corpora / "NFC")
+    without.usual = None
+    assert without.identity == tokenizer.identity and without.unusual(np.array(ids)) == ""
 
 
 def test_other_text_is_noticed(corpora):

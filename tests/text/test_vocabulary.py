@@ -111,11 +111,11 @@ def test_learned_byte_level_bpe(tmp_path, cased):
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
-def test_a_word_without_end_is_learned_in_parts(tmp_path, kind):
+def test_a_word_without_end_is_cut(tmp_path, kind):
     texts = ["ab" * 1100, f"{'ab' * 500} {'ab' * 500} {'ab' * 100}"]
-    for name, text in zip(("whole", "parts"), texts, strict=True):
+    for name, text in zip(("whole", "cut"), texts, strict=True):
         learn(kind, [text, *TEXTS], tmp_path / name, size=400, cased=True)
-    assert (tmp_path / "whole").read_bytes() == (tmp_path / "parts").read_bytes()
+    assert (tmp_path / "whole").read_bytes() == (tmp_path / "cut").read_bytes()
 
 
 def test_too_little_text(tmp_path):

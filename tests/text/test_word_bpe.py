@@ -67,16 +67,16 @@ def test_places_of_pieces(tokenizer):
 
 
 @pytest.mark.parametrize(
-    "part, changes, message",
+    "component, changes, message",
     [
         ("normalizer", {"lowercase": False}, "normalizer.lowercase is False"),
         ("model", {"unk_token": "[UNK]"}, r"model.unk_token is '\[UNK\]'"),
         ("pre_tokenizer", {"type": "Whitespace"}, "pre_tokenizer.type is 'Whitespace'"),
     ],
 )
-def test_another_way_to_pieces_is_refused(tokenizer, tmp_path, part, changes, message):
+def test_another_way_to_pieces_is_refused(tokenizer, tmp_path, component, changes, message):
     content = json.loads(tokenizer.vocabulary)
-    content[part] |= changes
+    content[component] |= changes
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     for read in (read_tokenizer, lambda folder: Tokenizer.open(folder / "tokenizer.json")):
         with pytest.raises(InputError, match=message):

@@ -34,13 +34,13 @@ def test_equal_to_that_of_transformers(tmp_path):
     assert [model.id_to_piece(number) for number in range(9)] == NAMES
     pieces = [(model.id_to_piece(number), model.get_score(number)) for number in range(size)]
     reference = XLNetTokenizer(vocab=pieces)
-    reference.save_pretrained(tmp_path / "theirs")
-    result = read_tokenizer(tmp_path / "theirs")
+    reference.save_pretrained(tmp_path / "peer")
+    result = read_tokenizer(tmp_path / "peer")
     assert result.template == Template((), (4,), (4, 3), last_type=2)
     assert (result.cls_id, result.sep_id, result.pad_id, result.mask_id) == (3, 4, 5, 6)
-    (tmp_path / "ours").mkdir()
-    write_tokenizer(result, tmp_path / "ours", 64, pads_left=True)
-    again = AutoTokenizer.from_pretrained(tmp_path / "ours")
+    (tmp_path / "bertjax").mkdir()
+    write_tokenizer(result, tmp_path / "bertjax", 64, pads_left=True)
+    again = AutoTokenizer.from_pretrained(tmp_path / "bertjax")
     assert (again.padding_side, reference.padding_side) == ("left", "left")
     encoded = result.encode(TEXTS, special=True)
     for a, b in zip(range(5), (None, 0, 1, 4, None), strict=True):

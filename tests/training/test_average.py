@@ -28,10 +28,10 @@ def _updates(state, where, numbers, ema=DECAY):
 
 def test_it_is_the_average_by_numpy():
     where = toy.placement(1)
-    fresh = toy.fresh(where, DECAY)
-    expected = jax.tree.map(np.float64, jax.device_get(fresh.params))
-    toy.assert_equal(fresh.average.weights, fresh.params)
-    for state in _updates(fresh, where, range(6))[1]:
+    initial = toy.initial_state(where, DECAY)
+    expected = jax.tree.map(np.float64, jax.device_get(initial.params))
+    toy.assert_equal(initial.average.weights, initial.params)
+    for state in _updates(initial, where, range(6))[1]:
         expected = jax.tree.map(lambda a, p: 0.8 * a + 0.2 * p, expected, state.params)
         for name, leaf in expected.items():
             found = state.average.weights[name]
@@ -43,15 +43,15 @@ def test_it_is_the_average_by_numpy():
 def test_it_changes_nothing_else():
     where = toy.placement(1)
     (_, with_it), (_, without) = (
-        _updates(toy.fresh(where, ema), where, range(3), ema) for ema in (DECAY, 0.0)
+        _updates(toy.initial_state(where, ema), where, range(3), ema) for ema in (DECAY, 0.0)
     )
     toy.assert_equal(with_it[-1].replace(average=None), without[-1])
-    assert without[-1].parts().keys() == {"params", "optimizer"}
+    assert without[-1].checkpointables().keys() == {"params", "optimizer"}
 
 
 def test_it_lies_where_the_parameters_do():
     split = toy.placement(8, "fsdp")
-    state, _ = _updates(toy.fresh(split, DECAY), split, range(2))
+    state, _ = _updates(toy.initial_state(split, DECAY), split, range(2))
     assert state.average.weights["w"].sharding == state.params["w"].sharding
     assert state.evaluated() is state.average.weights
 
@@ -59,22 +59,22 @@ def test_it_lies_where_the_parameters_do():
 def test_it_is_saved_and_opened_alone(tmp_path):
     """A run that goes on has the same average to the bit; readers need neither of the others."""
     where = toy.placement(8, "fsdp")
-    half, _ = _updates(toy.fresh(where, DECAY), where, range(3))
+    half, _ = _updates(toy.initial_state(where, DECAY), where, range(3))
     with contextlib.closing(Checkpoints(tmp_path / "checkpoints", keep=1)) as checkpoints:
-        checkpoints.save(3, half.parts(), {"step": 3})
+        checkpoints.save(3, half.checkpointables(), {"step": 3})
         checkpoints.wait()
         weights = toy.abstract(toy.placement(1)).params
-        parts, _ = checkpoints.restore({"average": Average(weights, DECAY)})
-        toy.assert_equal(parts["average"].weights, half.average.weights)
-        parts, _ = checkpoints.restore(toy.abstract(where, DECAY).parts())
-        again = TrainState.from_parts(parts)
-        old, _ = checkpoints.restore(toy.abstract(where).parts())  # a checkpoint has more parts
-    toy.assert_equal(TrainState.from_parts(old).params, half.params)
+        trees, _ = checkpoints.restore({"average": Average(weights, DECAY)})
+        toy.assert_equal(trees["average"].weights, half.average.weights)
+        trees, _ = checkpoints.restore(toy.abstract(where, DECAY).checkpointables())
+        again = TrainState.from_checkpointables(trees)
+        old, _ = checkpoints.restore(toy.abstract(where).checkpointables())  # it has one more
+    toy.assert_equal(TrainState.from_checkpointables(old).params, half.params)
     toy.assert_equal(_updates(again, where, range(3, 6))[0], _updates(half, where, range(3, 6))[0])
 
 
 def test_it_begins_with_given_weights():
-    state = toy.fresh(toy.placement(1), DECAY)
+    state = toy.initial_state(toy.placement(1), DECAY)
     started = state.started(lambda tree: jax.tree.map(lambda leaf: leaf + 1, tree))
     expected = jax.tree.map(lambda leaf: leaf + 1, state.params)
     toy.assert_equal(started.params, expected)
@@ -85,7 +85,7 @@ def test_evaluations_are_of_the_average():
     where = toy.placement(1)
     phase = toy.phase(0, 4)
     results = toy.trainer(where, DECAY).dry_run(toy.plan([phase]))["phase 1"]["heldout"]
-    _, (after,) = _updates(toy.fresh(where, DECAY), where, [0])
+    _, (after,) = _updates(toy.initial_state(where, DECAY), where, [0])
     batch, still = phase.held_out.batch(0, slice(None)), Rngs(jax.random.key(0), True)
     sums_of = jax.jit(lambda weights: toy.OBJECTIVE.sums(toy.MODEL, weights, batch, still)[0])
     sums = {

@@ -51,7 +51,7 @@ def _updated(trainer, accumulate, steps=3):
 
 
 @pytest.mark.parametrize("devices, accumulate", [(1, 1), (1, 2), (4, 2), (8, 1)])
-def test_each_row_gets_its_own_in_any_number_of_parts(devices, accumulate):
+def test_each_row_gets_its_own_in_any_number_of_microbatches(devices, accumulate):
     trainer = _trainer(devices)
     state = _updated(trainer, accumulate)
     assert_close(state.carry["memory"], _memory(range(3)))
@@ -62,7 +62,7 @@ def test_each_row_gets_its_own_in_any_number_of_parts(devices, accumulate):
 
 def test_a_run_that_was_stopped_goes_on_exactly(tmp_path):
     states = {}
-    for name, lengths in {"whole": [6], "parts": [3, 6]}.items():
+    for name, lengths in {"whole": [6], "resumed": [3, 6]}.items():
         for length in lengths:
             trainer, plan = _trainer(8, "fsdp", toy.MODEL), toy.plan([toy.phase(0, length)])
             with contextlib.closing(Checkpoints(tmp_path / name, keep=1)) as checkpoints:
@@ -70,7 +70,7 @@ def test_a_run_that_was_stopped_goes_on_exactly(tmp_path):
                 state = state or trainer.experiment.initial_state(toy.SEED)
                 assert int(state.step) == (3 if length != lengths[0] else 0)
                 states[name], _ = trainer.train(state, plan, checkpoints, None, window)
-    toy.assert_equal(states["parts"], states["whole"])
+    toy.assert_equal(states["resumed"], states["whole"])
     assert states["whole"].carry["memory"].any()
 
 

@@ -46,16 +46,16 @@ def _metadata(step: int):
 def _save(folder, states, **options) -> None:
     with contextlib.closing(Checkpoints(folder, **{"keep": 9, **options})) as checkpoints:
         for step, state in enumerate(states, 1):
-            checkpoints.save(step, state.parts(), _metadata(step))
+            checkpoints.save(step, state.checkpointables(), _metadata(step))
 
 
 def _restore(folder, where, **options):
     with contextlib.closing(Checkpoints(folder, **{"keep": 9, **options})) as checkpoints:
-        restored = checkpoints.restore(toy.abstract(where).parts())
+        restored = checkpoints.restore(toy.abstract(where).checkpointables())
     if restored is None:
         return None
-    parts, metadata = restored
-    return TrainState.from_parts(parts), metadata
+    trees, metadata = restored
+    return TrainState.from_checkpointables(trees), metadata
 
 
 @pytest.fixture(scope="module")
@@ -97,10 +97,10 @@ def test_one_device_restores_on_eight(tmp_path):
 
 def test_parameters_alone(saved):
     folder, states = saved
-    abstract = toy.abstract(toy.placement(1)).parts()
+    abstract = toy.abstract(toy.placement(1)).checkpointables()
     with contextlib.closing(Checkpoints(folder, keep=9, read_only=True)) as checkpoints:
-        parts, _ = checkpoints.restore({"params": abstract["params"]})
-    toy.assert_equal(parts, {"params": states[1].params})
+        trees, _ = checkpoints.restore({"params": abstract["params"]})
+    toy.assert_equal(trees, {"params": states[1].params})
 
 
 def test_nothing_saved_is_none(tmp_path):
@@ -162,10 +162,10 @@ def test_earlier_paths_are_restored_as_those_of_now(tmp_path, sizes):
     with contextlib.closing(Checkpoints(tmp_path, keep=1, renames=_RENAMES)) as checkpoints:
         checkpoints.save(1, _of_paths(sizes, saved), _metadata(1))
         checkpoints.wait()
-        parts, metadata = checkpoints.restore(_of_paths(_NOW, abstract))
+        trees, metadata = checkpoints.restore(_of_paths(_NOW, abstract))
     assert metadata == _metadata(1)
-    toy.assert_equal(parts, _of_paths(_NOW, saved))
-    assert {leaf.sharding for leaf in jax.tree.leaves(parts)} == {split}
+    toy.assert_equal(trees, _of_paths(_NOW, saved))
+    assert {leaf.sharding for leaf in jax.tree.leaves(trees)} == {split}
 
 
 def test_only_renamed_keys_change():
@@ -222,14 +222,14 @@ _orbax_leaves_readers_behind = pytest.mark.filterwarnings(
 
 @_orbax_leaves_readers_behind
 @pytest.mark.parametrize(
-    "part, damage",
+    "file, damage",
     [
         *[("data", damage) for damage in (_remove, _truncate, _flip)],
         *[("metadata", damage) for damage in (_remove, _truncate, _change_a_digit)],
     ],
 )
-def test_a_damaged_checkpoint_is_passed_over(saved, copy, caplog, part, damage):
-    damage(_largest(copy / "2") if part == "data" else _metadata_file(copy))
+def test_a_damaged_checkpoint_is_passed_over(saved, copy, caplog, file, damage):
+    damage(_largest(copy / "2") if file == "data" else _metadata_file(copy))
     with caplog.at_level(logging.WARNING, "bertjax"):
         state, metadata = _restore(copy, toy.placement(8, "fsdp"))
     toy.assert_equal(state, saved[1][0])
@@ -273,12 +273,12 @@ def test_a_damaged_one_does_not_count(saved, copy):
     third = _states(where, 3)[2]
     _flip(_largest(copy / "2"))
     with contextlib.closing(Checkpoints(copy, keep=2)) as checkpoints:
-        parts, _ = checkpoints.restore(toy.abstract(where).parts())
-        toy.assert_equal(TrainState.from_parts(parts), saved[1][0])
-        checkpoints.save(3, third.parts(), _metadata(3))
+        trees, _ = checkpoints.restore(toy.abstract(where).checkpointables())
+        toy.assert_equal(TrainState.from_checkpointables(trees), saved[1][0])
+        checkpoints.save(3, third.checkpointables(), _metadata(3))
         checkpoints.wait()
         assert toy.folders(copy) == ["1", "3"]
-        checkpoints.save(2, saved[1][1].parts(), _metadata(2))
+        checkpoints.save(2, saved[1][1].checkpointables(), _metadata(2))
         checkpoints.wait()
         assert toy.folders(copy) == ["2", "3"]
     toy.assert_equal(_restore(copy, where)[0], third)
@@ -317,7 +317,7 @@ def test_it_is_on_the_disk_before_an_older_one_goes(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", fsync)
     with contextlib.closing(Checkpoints(tmp_path, keep=1)) as checkpoints:
-        checkpoints.save(2, two.parts(), _metadata(2))
+        checkpoints.save(2, two.checkpointables(), _metadata(2))
     (unfinished,) = [name for name in brought if name.startswith("2.")]
     assert {brought[name] == ["1", unfinished] for name in brought} == {True}
     written = {path.name for path in (tmp_path / "2").rglob("*")}
@@ -342,7 +342,7 @@ def test_a_checksum_is_the_sum_of_the_words():
 
 def test_one_wrong_number_is_damage(copy, saved, caplog):
     """A checkpoint of valid files, in which the smallest of the weights is another."""
-    where, whole = toy.placement(8, "fsdp"), saved[1][1].parts()
+    where, whole = toy.placement(8, "fsdp"), saved[1][1].checkpointables()
     weights = np.array(whole["params"]["w"])
     weights[np.abs(weights).argmin()] *= 2
     wrong = whole["params"] | {"w": jax.device_put(weights, whole["params"]["w"].sharding)}
@@ -391,7 +391,7 @@ def test_an_unfinished_save_is_ignored(saved, copy):
     toy.assert_equal(state, saved[1][1])
     assert unfinished.exists()  # a reader leaves it alone
     with contextlib.closing(Checkpoints(copy, keep=9)) as checkpoints:
-        checkpoints.save(4, saved[1][1].parts(), _metadata(4))
+        checkpoints.save(4, saved[1][1].checkpointables(), _metadata(4))
     assert toy.folders(copy) == ["1", "2", "4"]  # the run removed the folder before it saved
 
 

@@ -30,7 +30,7 @@ def _by_hand(params, numbers):
 @pytest.mark.parametrize("batches", [1, 3])
 def test_means_are_over_all_batches_and_without_dropout(devices, batches):
     where = toy.placement(devices)
-    params = toy.fresh(where).params
+    params = toy.initial_state(where).params
     metrics = _evaluator(where).evaluate(params, HELD_OUT, batches)
     loss, accuracy, count = _by_hand(jax.device_get(params), range(batches))
     assert metrics.pop("mlm_perplexity") == pytest.approx(np.exp(metrics["mlm_loss"]))
@@ -45,7 +45,7 @@ def test_means_are_over_all_batches_and_without_dropout(devices, batches):
 
 def test_a_huge_loss_has_a_finite_perplexity():
     where = toy.placement(1)
-    params = jax.tree.map(lambda leaf: leaf * 1e3, toy.fresh(where).params)
+    params = jax.tree.map(lambda leaf: leaf * 1e3, toy.initial_state(where).params)
     metrics = _evaluator(where).evaluate(params, HELD_OUT, 1)
     assert metrics["mlm_loss"] > 1000
     assert metrics["mlm_perplexity"] == pytest.approx(np.exp(700.0))
@@ -53,7 +53,7 @@ def test_a_huge_loss_has_a_finite_perplexity():
 
 def test_each_loss_has_its_weight():
     where = toy.placement(1)
-    params = toy.fresh(where).params
+    params = toy.initial_state(where).params
     half = toy.Regression(loss_weight=0.5)
     metrics = _evaluator(where, half).evaluate(params, HELD_OUT, 2)
     expected, _, _ = _by_hand(jax.device_get(params), range(2))
@@ -71,7 +71,7 @@ def test_what_is_random_is_the_same_at_every_evaluation():
     where = toy.placement(1)
     evaluator = _evaluator(where, Chance())
     one, again, two = (
-        evaluator.evaluate(toy.fresh(where).params, HELD_OUT, batches)["loss"]
+        evaluator.evaluate(toy.initial_state(where).params, HELD_OUT, batches)["loss"]
         for batches in (1, 1, 2)
     )
     assert one == again != two

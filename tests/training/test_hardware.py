@@ -44,8 +44,8 @@ def test_dtype_of_products(kind, tmp_path, monkeypatch):
     if capability:
         device.compute_capability = capability
     assert compute_dtype(device) == resolved("auto", device) == dtype
-    for given in ("float32", "bfloat16"):
-        assert resolved(given, device) == given
+    for asked in ("float32", "bfloat16"):
+        assert resolved(asked, device) == asked
     assert dtype_in_words("float32", device) == "computed in float32"
     line, *warnings = dtype_in_words("bfloat16", device).splitlines()
     assert line == "computed in bfloat16"

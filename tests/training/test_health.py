@@ -76,16 +76,16 @@ def test_below_the_baseline_a_run_is_healthy():
 def test_the_plateau_may_last_long():
     """Both 10,000 updates and 50 million tokens after the warm-up."""
 
-    def kind(step, tokens, loss=6.45):
+    def name_at(step, tokens, loss=6.45):
         rows = both((step - 10, step), (loss, loss))
         status = health(tokens=tokens, warmup=1_000).status(rows)
         assert status.is_bad == status.says.endswith(f"the warm-up. {MaskedLM().advice}")
         return status.name
 
-    assert kind(10_900, 100_000) == UNKNOWN and kind(11_000, 100_000) == PLATEAU
-    assert kind(50_900, 1_000) == UNKNOWN and kind(51_000, 1_000) == PLATEAU
-    assert kind(90_000, 100_000, loss=6.3) == HEALTHY
-    assert kind(90_000, 100_000, loss=7.5) == PLATEAU
+    assert name_at(10_900, 100_000) == UNKNOWN and name_at(11_000, 100_000) == PLATEAU
+    assert name_at(50_900, 1_000) == UNKNOWN and name_at(51_000, 1_000) == PLATEAU
+    assert name_at(90_000, 100_000, loss=6.3) == HEALTHY
+    assert name_at(90_000, 100_000, loss=7.5) == PLATEAU
 
 
 def test_a_rise_of_both_losses_diverges():
@@ -95,14 +95,14 @@ def test_a_rise_of_both_losses_diverges():
     assert "the best before was 5.00" in health().status(rows).says
 
 
-@pytest.mark.parametrize("rise, kind", [(0.49, HEALTHY), (0.51, DIVERGING)])
-def test_a_rise_is_half_a_nat_above_the_best(rise, kind):
+@pytest.mark.parametrize("rise, name", [(0.49, HEALTHY), (0.51, DIVERGING)])
+def test_a_rise_is_half_a_nat_above_the_best(rise, name):
     """Both of the last two evaluations, and the mean training loss between them."""
     rows = both((100, 200, 300), (5.0, 5.0 + rise, 6.0))
-    assert health().status(rows).name == kind
+    assert health().status(rows).name == name
     rows = both((100, 200), (5.0, 6.0))
     rows += [train(250, 5.0), train(300, 5.0 + 2 * rise), held_out(300, 6.0)]
-    assert health().status(rows).name == kind
+    assert health().status(rows).name == name
 
 
 def test_a_spike_does_not_diverge():
@@ -154,7 +154,7 @@ def _answers(loss, *shares):
 
 
 @pytest.mark.parametrize(
-    "rows, kind",
+    "rows, name",
     [
         (_answers(4.9, 1.0, 1.0, 1.0), CONSTANT),
         (_answers(4.9, 1.0, 0.0, 1.0), CONSTANT),  # the same for all pairs of an evaluation
@@ -166,9 +166,9 @@ def _answers(loss, *shares):
         (_answers(4.9, 0.4, 0.5, 0.6), HEALTHY),
     ],
 )
-def test_one_answer_to_every_pair(rows, kind):
+def test_one_answer_to_every_pair(rows, name):
     status = health(objective=MaskedLMNextSentence()).status(rows)
-    assert status.name == kind
+    assert status.name == name
     assert status.is_bad == ("the next-sentence head answers" in status.says)
 
 

@@ -43,10 +43,10 @@ class Recorder:
     def publish(self):
         self.published = len(self.rows)
 
-    def save(self, step, parts, metadata):
+    def save(self, step, trees, metadata):
         assert self.published == len(self.rows), "lines must lie in a bucket before the checkpoint"
         self.events.append((step, "save"))
-        self.saved[step] = jax.device_get(parts), metadata
+        self.saved[step] = jax.device_get(trees), metadata
 
     def wait(self):
         self.events.append("waited")
@@ -55,7 +55,7 @@ class Recorder:
 def _train(phases, intervals, *, state=None, window=None, devices=1, **changes):
     where, recorder = toy.placement(devices), Recorder()
     state, complete = toy.trainer(where, **changes).train(
-        toy.fresh(where) if state is None else state,
+        toy.initial_state(where) if state is None else state,
         toy.plan(phases, intervals),
         recorder,
         recorder,
@@ -83,8 +83,8 @@ def test_order_of_effects():
 
 def test_the_last_of_every_step_is_saved():
     state, _, recorder = _train([toy.phase(0, 3)], toy.intervals(1, 1, 1))
-    parts, metadata = recorder.saved[3]
-    toy.assert_equal(TrainState.from_parts(parts), state)
+    trees, metadata = recorder.saved[3]
+    toy.assert_equal(TrainState.from_checkpointables(trees), state)
     assert int(state.step) == 3
     assert metadata == {"data": {"train": "identity"}, "step": 3, "window": {}}
 
@@ -155,8 +155,8 @@ def test_phases(capsys, monkeypatch):
     assert recorder.events == [*both, "waited"]
 
     for step in (5, 8):  # resuming at the end of a phase, and at the end of the run
-        parts, metadata = recorder.saved[step]
-        again = jax.device_put(TrainState.from_parts(parts), toy.placement(1).replicated)
+        trees, metadata = recorder.saved[step]
+        again = jax.device_put(TrainState.from_checkpointables(trees), toy.placement(1).replicated)
         after, complete, _ = _train(phases, toy.intervals(), state=again, window=metadata["window"])
         assert complete
         toy.assert_equal(after, state)
@@ -188,13 +188,13 @@ def test_going_on_from_any_checkpoint_is_exact(devices):
     state, _, whole = _train(phases, intervals, devices=devices)
     where = toy.placement(devices)
     for step in (1, 3, 5, 7):
-        parts, metadata = whole.saved[step]
+        trees, metadata = whole.saved[step]
         lines = [row["step"] for row in whole.rows if row["split"] == "train"]
         assert last_line(step, metadata["window"]) == max(
             (n for n in lines if n <= step), default=0
         )
         shardings = jax.tree.map(lambda leaf: leaf.sharding, toy.abstract(where))
-        again = jax.device_put(TrainState.from_parts(parts), shardings)
+        again = jax.device_put(TrainState.from_checkpointables(trees), shardings)
         after, complete, rest = _train(
             phases, intervals, state=again, window=metadata["window"], devices=devices
         )
@@ -310,12 +310,12 @@ def test_a_loss_that_is_not_finite_stops_the_run(value):
     phases = [toy.phase(0, 2), toy.phase(2, 9, poisoned, name="phase 2")]
     plan = toy.plan(phases, toy.intervals(log=2, checkpoint=1))
     with pytest.raises(NonFiniteLoss) as caught:
-        toy.trainer(where).train(toy.fresh(where), plan, recorder, recorder, {})
+        toy.trainer(where).train(toy.initial_state(where), plan, recorder, recorder, {})
     assert str(caught.value).startswith(f"step 6: the loss is {value}, the gradient's norm")
     assert "the batch is number 3 of phase 2, seed 7" in str(caught.value)
     assert sorted(recorder.saved) == [1, 2, 3, 4, 5]
-    for parts, _ in recorder.saved.values():
-        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(parts))
+    for trees, _ in recorder.saved.values():
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(trees))
     assert all(np.isfinite(row["loss"]) for row in recorder.rows)
 
 

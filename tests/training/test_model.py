@@ -18,29 +18,29 @@ from tests.training import toy
 
 @dataclasses.dataclass(frozen=True)
 class Twice(toy.Regression):
-    """The model is called twice; "apart" is how far its answers are apart."""
+    """The model is called twice; "difference" is that of its answers."""
 
     calls: tuple[int, int] = (0, 1)
 
     def outputs(self, model, params, batch, rngs):
         one, two = (model(params, batch, rngs.dropout(call))["y"] for call in self.calls)
-        return {"y": one, "apart": abs(one - two)}
+        return {"y": one, "difference": abs(one - two)}
 
     def values(self, outputs, batch):
         values = super().values(outputs, batch)
-        return {"mlm_loss": values["mlm_loss"] | {"apart": outputs["apart"]}}
+        return {"mlm_loss": values["mlm_loss"] | {"difference": outputs["difference"]}}
 
 
 @pytest.mark.parametrize(
-    "calls, apart, accumulate", [((0, 1), True, 1), ((1, 2), True, 2), ((1, 1), False, 1)]
+    "calls, difference, accumulate", [((0, 1), True, 1), ((1, 2), True, 2), ((1, 1), False, 1)]
 )
-def test_calls_of_a_model_drop_different_elements(calls, apart, accumulate):
+def test_calls_of_a_model_drop_different_elements(calls, difference, accumulate):
     """But those with one number drop the same; and in evaluation nothing is dropped."""
     trainer = toy.trainer(toy.placement(1), objective=Twice(calls=calls))
     phase, state = toy.phase(0, 9, accumulate=accumulate), trainer.experiment.initial_state(0)
-    assert trainer.evaluate(state, phase, 1)["apart"] == 0
+    assert trainer.evaluate(state, phase, 1)["difference"] == 0
     _, sums = trainer.update(state, phase, trainer.put(phase, 0), 0.1, toy.SEED)
-    assert (means(sums)["apart"] > 0.1) == apart
+    assert (means(sums)["difference"] > 0.1) == difference
 
 
 def test_what_is_drawn_has_a_name():
@@ -127,5 +127,5 @@ def test_a_frozen_part_is_beside_the_state_and_stays(accumulate):
         state, sums = trainer.update(state, phase, trainer.put(phase, number), 0.1, toy.SEED)
         losses.append(means(sums)["loss"])
     assert losses[-1] < losses[0] / 10
-    apart = [abs(p["student"]["w"] - frozen["teacher"]["w"]).max() for p in (before, state.params)]
-    assert apart[1] < apart[0] / 2
+    away = [abs(p["student"]["w"] - frozen["teacher"]["w"]).max() for p in (before, state.params)]
+    assert away[1] < away[0] / 2

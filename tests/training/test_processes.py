@@ -61,15 +61,15 @@ def _restored(folder):
     """Restores the newest checkpoint on one device."""
     state = job.experiment(data_parallel(jax.devices()[:1])).state
     with contextlib.closing(Checkpoints(folder / "checkpoints", keep=2)) as checkpoints:
-        parts, metadata = checkpoints.restore(state.parts())
-    return jax.device_get(parts), metadata
+        trees, metadata = checkpoints.restore(state.checkpointables())
+    return jax.device_get(trees), metadata
 
 
 def _assert_near(actual, expected, step: int) -> None:
     """Compares parameters, moments and step; sums have another order, in every update."""
     assert actual[1]["step"] == expected[1]["step"] == step
     (params, moments), others = (
-        [parts[name] for name in ("params", "optimizer")] for parts, _ in (actual, expected)
+        [trees[name] for name in ("params", "optimizer")] for trees, _ in (actual, expected)
     )
     assert_close(params, others[0], terms=64, size=1.0)  # a scale of a layer norm is 1
     assert_close(moments, others[1], terms=1024)

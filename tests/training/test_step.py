@@ -1,4 +1,4 @@
-"""One update: the gradient of the whole batch, for any number of parts."""
+"""One update: the gradient of the whole batch, for any number of microbatches."""
 
 from functools import partial
 
@@ -141,9 +141,9 @@ def test_the_seed_and_the_step_decide_dropout():
 
 @pytest.fixture
 def equal_rows():
-    """Parameters, a batch of equal rows, an objective; and the losses of all parts, in order.
+    """Parameters, a batch of equal rows, an objective; and the microbatches' losses, in order.
 
-    If all parts had the same dropout mask, these losses would be equal.
+    If all microbatches had the same dropout mask, these losses would be equal.
     """
     batch = {name: np.repeat(x[:1], 8, axis=0) for name, x in toy.batch(0, slice(None)).items()}
     batch["weight"] = np.ones(8, np.float32)
@@ -158,41 +158,41 @@ def equal_rows():
     return toy.params(), batch, Seen(), seen
 
 
-def test_parts_have_masks_of_their_own(equal_rows):
+def test_microbatches_have_masks_of_their_own(equal_rows):
     params, batch, objective, seen = equal_rows
     _update(params, batch, 4, objective=objective)
     jax.effects_barrier()
     assert len(set(seen)) == 4
 
 
-def _by_parts(params, batch, sizes, seed=0, **changes):
-    """Computes the same as `_update`, with parts of the given numbers of rows."""
+def _by_microbatches(params, batch, sizes, seed=0, **changes):
+    """Computes the same as `_update`, with microbatches of the given numbers of rows."""
     experiment = toy.experiment(toy.placement(1), optimizer=SGD, **changes)
     step = CompiledStep(experiment, accumulate=1)
     rows = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
-    parts = [{name: jnp.asarray(x[some]) for name, x in batch.items()} for some in rows]
+    microbatches = [{name: jnp.asarray(x[some]) for name, x in batch.items()} for some in rows]
     # The parameters are copied, because the update donates its arguments.
     state = TrainState(jnp.int32(0), jax.tree.map(jnp.copy, params), SGD.init(params))
-    after, sums = step(state, parts, 1.0, seed)
+    after, sums = step(state, microbatches, 1.0, seed)
     assert int(after.step) == 1
     gradient = jax.tree.map(lambda a, b: np.asarray(a) - np.asarray(b), params, after.params)
     return gradient, means(jax.device_get(sums))
 
 
 @pytest.mark.parametrize("sizes", [(8,), (1, 7), (3, 2, 3)])
-def test_parts_of_any_shape_give_the_gradient_of_the_whole(sizes):
+def test_microbatches_of_any_shape_give_the_gradient_of_the_whole(sizes):
     params, batch = toy.params(), toy.batch(3, slice(None))
     still = Model.of(toy.Line(dropped=0.0), toy.X)
     whole, metrics = _update(params, batch, 1, model=still)
-    gradient, of_parts = _by_parts(params, batch, sizes, model=still)
-    assert_close((gradient, of_parts), (whole, metrics))
+    gradient, found = _by_microbatches(params, batch, sizes, model=still)
+    assert_close((gradient, found), (whole, metrics))
 
 
-def test_dropout_of_parts_of_any_shape(equal_rows):
-    """Each part has its own masks, which depend on the seed."""
+def test_dropout_of_microbatches_of_any_shape(equal_rows):
+    """Each microbatch has its own masks, which depend on the seed."""
     params, batch, objective, seen = equal_rows
     for seed in (1, 1, 2):
-        _by_parts(params, batch, (4, 4), seed, objective=objective)
+        _by_microbatches(params, batch, (4, 4), seed, objective=objective)
         jax.effects_barrier()
     assert len(seen) == 6 and seen[:2] == seen[2:4]
     assert len({*seen[:2], *seen[4:]}) == 4

@@ -68,17 +68,17 @@ def test_a_fresh_adapter_changes_nothing_and_a_trained_one_is_a_change_of_the_ke
     batch = make_batch(2)
 
     @jax.jit
-    def outputs(plain, factors, frozen):
-        both = (model, plain), (changed, merged(factors, frozen))
+    def outputs(dense, factors, frozen):
+        both = (model, dense), (changed, merged(factors, frozen))
         return [each(params, batch)["sequence"] for each, params in both]
 
     before, same = outputs(base, factors, frozen)
     np.testing.assert_array_equal(same, before)
     rng = np.random.default_rng(1)
     factors = jax.tree.map(lambda x: x + rng.normal(0, 0.1, x.shape).astype("f4"), factors)
-    plain = changed.params_of(merged(factors, frozen))
-    assert jax.tree.map(jnp.shape, plain) == jax.tree.map(jnp.shape, base)
-    expected, found = outputs(plain, factors, frozen)
+    dense = changed.params_of(merged(factors, frozen))
+    assert jax.tree.map(jnp.shape, dense) == jax.tree.map(jnp.shape, base)
+    expected, found = outputs(dense, factors, frozen)
     assert np.abs(expected - before).max() > 0.05
     assert_close(found, expected)
 
@@ -97,7 +97,7 @@ def test_the_gradient_of_factors_is_that_of_the_kernels_and_costs_no_product_for
         lambda box: rng.normal(0, 0.1, box.shape).astype("f4"),
         nn.unbox(jax.eval_shape(changed.init, key)),
     )
-    plain, some = changed.params_of(merged(factors, frozen)), rng.normal(size=(5, 13, 96))
+    dense, some = changed.params_of(merged(factors, frozen)), rng.normal(size=(5, 13, 96))
 
     def grads(model, params, frozen):
         def loss(params):
@@ -106,11 +106,11 @@ def test_the_gradient_of_factors_is_that_of_the_kernels_and_costs_no_product_for
 
         return jax.grad(loss)(params)
 
-    whole = jax.jit(partial(grads, model)).lower(plain, {}).compile()
+    whole = jax.jit(partial(grads, model)).lower(dense, {}).compile()
     few = jax.jit(partial(grads, changed)).lower(factors, frozen).compile()
     assert few.cost_analysis()["flops"] < 0.72 * whole.cost_analysis()["flops"]
     qkv, scale = (lambda tree: tree["bert"]["encoder"]["layer_1"]["attention"]["qkv"]), 5 / 3
-    of_kernel, own, now = qkv(whole(plain, {}))["kernel"], qkv(few(factors, frozen)), qkv(factors)
+    of_kernel, own, now = qkv(whole(dense, {}))["kernel"], qkv(few(factors, frozen)), qkv(factors)
     expected = {
         "lora_down": scale * jnp.einsum("dcnh,crnh->dcr", of_kernel, now["lora_up"]),
         "lora_up": scale * jnp.einsum("dcnh,dcr->crnh", of_kernel, now["lora_down"]),

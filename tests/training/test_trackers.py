@@ -23,8 +23,8 @@ class Library(types.ModuleType):
         self.calls: list[tuple] = []
         self.lines: list[tuple[int, dict]] = []
 
-    def init(self, **given):
-        self.calls.append(("init", given))
+    def init(self, **settings):
+        self.calls.append(("init", settings))
         return self
 
     def log(self, metrics, step):

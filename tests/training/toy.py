@@ -108,8 +108,8 @@ def placement(devices: int = 8, name: str = "data") -> Placement:
 
 def experiment(where: Placement, ema: float = 0.0, **changes) -> Experiment:
     """How it is trained."""
-    given = dict(model=MODEL, objective=OBJECTIVE, optimizer=OPTIMIZER) | changes
-    return Experiment(placement=where, ema=ema, rows=ROWS, **given)
+    settings = dict(model=MODEL, objective=OBJECTIVE, optimizer=OPTIMIZER) | changes
+    return Experiment(placement=where, ema=ema, rows=ROWS, **settings)
 
 
 def abstract(where: Placement, ema: float = 0.0) -> TrainState:
@@ -117,7 +117,7 @@ def abstract(where: Placement, ema: float = 0.0) -> TrainState:
     return experiment(where, ema).state
 
 
-def fresh(where: Placement, ema: float = 0.0) -> TrainState:
+def initial_state(where: Placement, ema: float = 0.0) -> TrainState:
     """The state at step 0."""
     return experiment(where, ema).initial_state(SEED)
 

@@ -9,7 +9,7 @@ from bertjax.base.errors import InputError
 
 PARALLEL = "parallel"  # the kind of the sources of `bertjax.data.corpus.parallel`
 _NAMED = re.compile(r"(?P<language>[a-z]{2,3}(?:-[A-Za-z0-9]+)*)=(?P<spec>.+)", re.DOTALL)
-# A part of a code that is no language has a capital or a digit at its beginning, as in zh-Hant.
+# A subtag that is no language has a capital or a digit at its beginning, as in zh-Hant.
 _CODE = r"[a-z]{2,3}(?:-[A-Z0-9][A-Za-z0-9]*)*"
 _PAIR = re.compile(rf"({_CODE})-({_CODE})")
 

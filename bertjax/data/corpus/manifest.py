@@ -58,7 +58,7 @@ def write_manifest(
 
 
 def is_corpus(directory: str | os.PathLike) -> bool:
-    """Whether a folder holds a corpus, or a part of one."""
+    """Whether a folder holds a corpus, or an unfinished one."""
     return (path_of(directory) / PLAN_FILE).exists() or store_directory(directory).exists()
 
 

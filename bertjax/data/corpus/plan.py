@@ -72,7 +72,7 @@ class Plan:
     def identity(self) -> str:
         """A hash of all settings that a shard depends on; the mixing weights are none of them."""
         specs = [spec for spec, _ in self.sources]
-        parts = [
+        ranges = [
             (number, shard.source, Path(range_.path).name, range_.start, range_.stop, range_.size)
             + ((range_.version,) if range_.version else ())
             for number, shard in enumerate(self.shards)
@@ -82,7 +82,7 @@ class Plan:
         settings = [self.held_out, self.language, undecodable, FORMAT_VERSION]
         settings += [self.filters] if self.filters else []
         settings += ["nulls"] if Skip.NULLS in self.skip else []
-        return hashlib.sha256(json.dumps([specs, parts, settings]).encode()).hexdigest()
+        return hashlib.sha256(json.dumps([specs, ranges, settings]).encode()).hexdigest()
 
     def splitter(self, source: int) -> str:
         """The language whose rules split the sentences of a source."""

@@ -22,7 +22,7 @@ from bertjax.base.cloud_storage import path_of
 from bertjax.base.files import temporary_name, to_disk, write_json
 
 TRAIN, HELDOUT = SPLITS = ("train", "heldout")
-_PARTS = ("tokens", "sentences", "documents")
+_CONTENTS = ("tokens", "sentences", "documents")
 
 
 def token_dtype(vocabulary_size: int) -> np.dtype:
@@ -42,7 +42,7 @@ def shard_file(directory: str | os.PathLike, shard: int) -> Path:
 
 def split_files(split: str, shard: int) -> dict[str, str]:
     """The content of each file of one split of a shard -> the file's name."""
-    return {part: f"{split}-{shard:05d}.{part}.bin" for part in _PARTS}
+    return {content: f"{split}-{shard:05d}.{content}.bin" for content in _CONTENTS}
 
 
 class _File:
@@ -81,8 +81,8 @@ class _SplitWriter:
         self._dtype, self._unknown_id = dtype, unknown_id
         self._counts = dict(documents=0, sentences=0, tokens=0, words=0, unknown=0, max_id=0)
         self._files: dict[str, _File] = {}
-        for part, name in split_files(split, shard).items():
-            self._files[part] = _File(store / name)
+        for content, name in split_files(split, shard).items():
+            self._files[content] = _File(store / name)
 
     def add(self, tokens: np.ndarray, lengths: np.ndarray, words: int) -> None:
         self._files["tokens"].write(tokens.astype(self._dtype))

@@ -15,7 +15,7 @@ def paragraphs(text: str) -> Document:
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """A part of one file (or data set): bytes, row groups or examples start..stop-1.
+    """A range of one file (or data set): bytes, row groups or examples start..stop-1.
 
     Attributes:
       path: the file or its address; for tfds, NAME/SPLIT.

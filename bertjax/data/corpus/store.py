@@ -194,7 +194,7 @@ class TokenStore:
                 f"again with {hint}."
             )
         dtype = token_dtype(first["vocabulary_size"])
-        parts = [(source.store, counts) for source in sources for counts in source.shards]
+        shards = [(source.store, counts) for source in sources for counts in source.shards]
         spans: list[SourceSpan] = []
         document = 0
         for source in sources:
@@ -203,9 +203,9 @@ class TokenStore:
             spans.append(SourceSpan(source.name, source.share, source.tokens, document, last))
             document += count
         return cls(
-            (_read_shard(store, counts, dtype) for store, counts in parts),
+            (_read_shard(store, counts, dtype) for store, counts in shards),
             spans,
-            sentence_count=sum(counts["sentences"] for _, counts in parts),
+            sentence_count=sum(counts["sentences"] for _, counts in shards),
             vocabulary_size=first["vocabulary_size"],
             tokenizer_identity=expected,
             identity=canonical_hash(
@@ -296,14 +296,14 @@ def _nonempty_sources(
         if not found:
             continue
         sizes = [size for _, _, size in found]
-        parts = shares([source["weight"] for source, _, _ in found], sizes)
+        source_shares = shares([source["weight"] for source, _, _ in found], sizes)
         corpora.append(
             (
                 weight,
                 sum(sizes),
                 [
                     _Source(source["name"], share, size, store, counts)
-                    for (source, counts, size), share in zip(found, parts, strict=True)
+                    for (source, counts, size), share in zip(found, source_shares, strict=True)
                 ],
             )
         )

@@ -58,7 +58,7 @@ def spread_documents(plan: Plan, most: int) -> Iterator[list[str] | None]:
     total = sum(shard.size for shard in chosen)
     with Progress("reading a sample for the vocabulary", total, "B", scale=True) as progress:
         for shard in chosen:
-            # A compressed shard has more text than its size says, so it may be read only in part.
+            # A compressed shard has more text than its size says, so it may not be read to its end.
             left = most * shard.size / total
             for document in plan.documents(shard):
                 progress.update(0)  # a shard may have millions of documents

@@ -21,7 +21,7 @@ def split_weight(text: str) -> tuple[str, float | None]:
 
 
 def check_weights(names: Sequence[str], weights: Sequence[float | None]) -> None:
-    """Raises InputError if a part of `names` has weights and the rest has none."""
+    """Raises InputError if some of `names` have weights and others have none."""
     missing = [name for name, weight in zip(names, weights, strict=True) if weight is None]
     if missing and len(missing) < len(names):
         raise InputError(

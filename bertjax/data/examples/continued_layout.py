@@ -1,7 +1,7 @@
 """Rows of a stream that go on from batch to batch, for models with a memory (XLNet, section 3.1).
 
-As in data_utils.py of zihangdai/xlnet (`create_tfrecords`), a row is a part that is reused, then
-the text after it and the special tokens. In the next batch, the row begins after the reused part,
+As in data_utils.py of zihangdai/xlnet (`create_tfrecords`), a row is text that is reused, then
+the text after it and the special tokens. In the next batch, the row begins after the reused text,
 which the model then remembers. Unlike there, the text after it is one text A, and not A and B:
 nothing is predicted of pairs.
 """
@@ -58,7 +58,7 @@ class ContinuedRows:
             if count < self._room:
                 raise InputError(
                     f"source {each.name!r} has {count} tokens, less than the {self._room} of a "
-                    "row: add text, raise --held_out if this is the held-out part, or take a "
+                    "row: add text, raise --held_out if this is the held-out split, or take a "
                     "shorter length"
                 )
         source, within = deal_rows(sources, spec.batch_size)

@@ -222,7 +222,7 @@ def _whole_words(
     single &= column < stop
     early = column < count
     last = np.where(begins & early, column, -1).max(1, keepdims=True)
-    behind = np.where(begins & ~early, column, stop).min(1, keepdims=True)
+    following = np.where(begins & ~early, column, stop).min(1, keepdims=True)
 
     def evened(rows: slice | np.ndarray, stop: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         taken = (column >= start[rows]) & (column < stop)
@@ -231,7 +231,7 @@ def _whole_words(
         rank = np.cumsum(changed, axis=1, dtype=np.int32)
         return taken ^ (changed & (rank <= np.abs(surplus))), rank[:, -1] >= surplus[:, 0]
 
-    taken, enough = evened(slice(None), np.where(last < 0, 0, np.minimum(behind, stop)))
+    taken, enough = evened(slice(None), np.where(last < 0, 0, np.minimum(following, stop)))
     few = np.flatnonzero(~enough)
     taken[few], _ = evened(few, last[few])
     return flat, taken

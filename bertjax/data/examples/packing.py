@@ -129,8 +129,8 @@ class RowPacker:
         whole, rest = np.divmod(self._documents[document + 1] - first, self._room)
         place = self._draws.below(whole + 1, "place of the rest", document, epoch)
         number = (begin - first) // self._room
-        behind = begin + np.where(number >= place, rest, 0)
-        return np.where(number == whole, first + place * self._room, behind)
+        moved = begin + np.where(number >= place, rest, 0)
+        return np.where(number == whole, first + place * self._room, moved)
 
 
 def _pieces_by_length(store: TokenStore, room: int) -> tuple[np.ndarray, np.ndarray]:

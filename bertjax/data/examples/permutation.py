@@ -19,14 +19,14 @@ _LONGEST = 5  # pieces of a span; a span of n is drawn with a probability in pro
 class PermutedTokens:
     """One of `one_in` tokens is predicted; the text stays as it is.
 
-    A row has two parts: the tokens that the model will remember, and those after them. Each part
-    has its own order, and the first does not see the second. In the order of a part, the tokens
+    A row has two sections: the tokens that the model will remember, and those after them. Each has
+    its own order, and the first does not see the second. In the order of a section, the tokens
     that are not predicted come first and together; then the others and the special tokens, which
     are never predicted, one after the other (data_utils.py of zihangdai/xlnet, `_local_perm`).
 
     Attributes:
       one_in: K of the paper.
-      reuse: the tokens of the first part.
+      reuse: the tokens of the first section.
     """
 
     one_in: int
@@ -38,7 +38,7 @@ class PermutedTokens:
     }
 
     def predicted(self, length: int) -> int:
-        """The predicted tokens of a row; raises ValueError if a part would have none."""
+        """The predicted tokens of a row; raises ValueError if a section would have none."""
         first, second = self._goals(length)
         if not (first and second):
             raise ValueError(
@@ -48,7 +48,7 @@ class PermutedTokens:
         return first + second
 
     def _goals(self, length: int) -> tuple[int, int]:
-        """How many tokens of each part are predicted."""
+        """How many tokens of each section are predicted."""
         total = length // self.one_in
         first = min(total, total * self.reuse // length)
         return first, total - first
@@ -60,15 +60,15 @@ class PermutedTokens:
             ids = rows.arrays["input_ids"]
             length = ids.shape[1]
             predicted, order = np.zeros(ids.shape, bool), np.zeros(ids.shape, np.int32)
-            halves = slice(self.reuse), slice(self.reuse, length)
-            for number, (part, goal) in enumerate(zip(halves, self._goals(length), strict=True)):
-                may = ordinary[ids[:, part]]
-                begin = may & begins[ids[:, part]]
+            both = slice(self.reuse), slice(self.reuse, length)
+            for number, (section, goal) in enumerate(zip(both, self._goals(length), strict=True)):
+                may = ordinary[ids[:, section]]
+                begin = may & begins[ids[:, section]]
                 chosen = spans(may, begin, goal, self.one_in, draws, index, number)
-                place = _ranks(draws.bits(length, f"order {number}", index)[:, part])
-                before = number and 1 + self.reuse  # all of the first part
-                predicted[:, part] = chosen
-                order[:, part] = before + np.where(chosen | ~may, 1 + place, 0)
+                place = _ranks(draws.bits(length, f"order {number}", index)[:, section])
+                before = number and 1 + self.reuse  # all of the first section
+                predicted[:, section] = chosen
+                order[:, section] = before + np.where(chosen | ~may, 1 + place, 0)
             positions = np.argsort(~predicted, axis=1, kind="stable")[:, : self.predicted(length)]
             used = np.take_along_axis(predicted, positions, axis=1)
             originals = np.take_along_axis(ids, positions, axis=1)
@@ -89,7 +89,7 @@ def spans(
     one_in: int,
     draws: Draws,
     index: np.ndarray,
-    part: int,
+    section: int,
 ) -> np.ndarray:
     """Chooses the predicted tokens, bool [R, S], as `_sample_mask` of zihangdai/xlnet does.
 
@@ -100,7 +100,7 @@ def spans(
       may: bool [R, S], False for tokens that are never predicted.
       begins: bool [R, S], where a word begins.
       goal: how many are chosen in each row, if so many may be.
-      part: an index of the draws, next to the examples' `index` [R].
+      section: its number, an index of the draws next to the examples' `index` [R].
     """
     rows, length = may.shape
     row, columns = np.arange(rows), np.arange(length)
@@ -113,7 +113,7 @@ def spans(
     count, place, going = np.zeros(rows, np.int64), np.zeros(rows, np.int64), np.ones(rows, bool)
     turn = 0
     while going.any():
-        which = np.asarray(part), np.asarray(turn)
+        which = np.asarray(section), np.asarray(turn)
         drawn = draws.uniform("size of a span", index, *which) * share[-1]
         size = np.minimum(1 + np.searchsorted(share, drawn), np.maximum(goal - count, 1))
         before = draws.below(size * one_in, "place of a span", index, *which)
@@ -128,7 +128,7 @@ def spans(
         turn += 1
     chosen = (np.cumsum(edges, axis=1)[:, :-1] > 0) & may
     # The rest, as single pieces in a random order.
-    bits = draws.bits(length, f"single pieces {part}", index).astype(np.int64)
+    bits = draws.bits(length, f"single pieces {section}", index).astype(np.int64)
     rank = _ranks(np.where(chosen | ~may, 1 << 32, bits))
     return chosen | (may & (rank < (goal - count)[:, None]))
 

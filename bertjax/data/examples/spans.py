@@ -1,7 +1,7 @@
 """The text of an example: spans A and B, and whether B follows A (sections 3.1 and A.2).
 
 A document of n tokens is cut into ceil(n / room) chunks of `room` tokens, at positions that change
-from epoch to epoch, so each part of every document is used once in an epoch. A chunk is moved to
+from epoch to epoch, so all text of every document is used once in an epoch. A chunk is moved to
 the start of its first sentence, and cut in two at the start of a random sentence. In half of the
 examples, A and B are these two pieces. In the other half, one piece is replaced by a text of the
 same length from another document of the same source. Usually that is B. It is A in the last chunk
@@ -12,7 +12,7 @@ replacement is chosen for all examples, and the piece that may be replaced is cu
 to a length that both texts have. If only one of the texts would then end with a sentence, the
 piece loses another token or two. A always ends, and B always begins, at a sentence border. A chunk
 of a single sentence is cut inside it ("a 'sentence' can be an arbitrary span of contiguous text",
-section 3); then the replacement is a part of a sentence, too.
+section 3); then the replacement is cut inside a sentence, too.
 """
 
 from typing import NamedTuple
@@ -54,7 +54,7 @@ class SpanSampler:
                 raise InputError(
                     f"source {source.name!r} has a single document, but next-sentence prediction "
                     "takes B from another document: add documents (in text files a blank line "
-                    "ends a document), raise --held_out if this is the held-out part, or train "
+                    "ends a document), raise --held_out if this is the held-out split, or train "
                     'with objective="masked_lm"'
                 )
         self._store, self._room, self._draws, self._pairs = store, room, draws, pairs
@@ -86,7 +86,7 @@ class SpanSampler:
         chunk = first + permute(turn, count, self._draws.keys("order", source, epoch))
         document = np.searchsorted(starts, chunk, side="right") - 1
         begin, stop = documents[document], documents[document + 1]
-        # The chunks of a document cover a little more than it. A random part of this surplus is
+        # The chunks of a document cover a little more than it. A random share of this surplus is
         # before the document, which moves all borders between chunks.
         surplus = (starts[document + 1] - starts[document]) * self._room - (stop - begin)
         shift = self._draws.below(surplus + 1, "boundary", document, epoch)

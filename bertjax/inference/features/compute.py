@@ -83,7 +83,7 @@ class Options:
 
 
 class Extractor:
-    """A model on the devices, each of which computes a part of every batch.
+    """A model on the devices, each of which computes some rows of every batch.
 
     Attributes:
       encoder: encodes texts for `vectors`.

@@ -1,4 +1,4 @@
-"""Writes the vectors of all texts of a file, in parts that an interrupted program goes on with."""
+"""Writes the vectors of all texts of a file, in shards that an interrupted program goes on with."""
 
 import dataclasses
 import hashlib
@@ -13,12 +13,12 @@ import numpy as np
 from bertjax.base.errors import InputError
 from bertjax.base.progress import Progress
 from bertjax.inference.features.compute import Extractor
-from bertjax.inference.features.result import Parts
+from bertjax.inference.features.result import Shards
 from bertjax.inference.features.texts import POOLED, read_texts, unit_of
 from bertjax.text.pairs import SEPARATOR
 
-# The approximate numbers of tokens and of floats of the result in a part.
-_PART_TOKENS, _PART_FLOATS = 1 << 18, 1 << 26
+# The approximate numbers of tokens and of floats of the result in a shard.
+_SHARD_TOKENS, _SHARD_FLOATS = 1 << 18, 1 << 26
 
 
 def extract(extractor: Extractor, source: str, output: Path) -> None:
@@ -27,22 +27,22 @@ def extract(extractor: Extractor, source: str, output: Path) -> None:
     print(f"{source}: {survey}")
     total, pooled = len(survey.lengths), extractor.options.features in POOLED
     streams = extractor.options.streams
-    parts = _cut_into_parts(survey.lengths, extractor.width, pooled, streams)
+    shards = _shard_sizes(survey.lengths, extractor.width, pooled, streams)
     plan = {"input": survey.digest, "model": extractor.identity}
     plan |= dataclasses.asdict(extractor.options)
     with (
-        Parts.open(output, len(parts), plan) as folder,
+        Shards.open(output, len(shards), plan) as folder,
         Progress(
             "Features",
             total,
             " texts",
             initial=sum(
-                count for number, count in enumerate(parts) if number in folder and not streams
+                count for number, count in enumerate(shards) if number in folder and not streams
             ),
         ) as progress,
     ):
         texts, pairs = read_texts(source), _has_pairs(source)
-        for number, count in enumerate(parts):
+        for number, count in enumerate(shards):
             mine = islice(texts, count)
             if number in folder and not streams:
                 deque(mine, maxlen=0)  # skips them
@@ -114,10 +114,10 @@ def _has_pairs(source: str) -> bool:
     return unit_of(source) == "line"
 
 
-def _cut_into_parts(lengths: np.ndarray, width: int, pooled: bool, streams: int) -> list[int]:
-    """The number of texts of each part; a batch of streams is in one part."""
-    limit = _PART_TOKENS if pooled else min(_PART_TOKENS, _PART_FLOATS // width)
-    part = (np.cumsum(lengths, dtype=np.int64) - lengths) // limit
+def _shard_sizes(lengths: np.ndarray, width: int, pooled: bool, streams: int) -> list[int]:
+    """The number of texts of each shard; a batch of streams is in one shard."""
+    limit = _SHARD_TOKENS if pooled else min(_SHARD_TOKENS, _SHARD_FLOATS // width)
+    shard = (np.cumsum(lengths, dtype=np.int64) - lengths) // limit
     number = np.arange(len(lengths))
-    part = part[number - number % max(streams, 1)]
-    return np.unique(part, return_counts=True)[1].tolist()
+    shard = shard[number - number % max(streams, 1)]
+    return np.unique(shard, return_counts=True)[1].tolist()

@@ -1,4 +1,4 @@
-"""Vectors of texts on disk: first parts, and after the last part one file.
+"""Vectors of texts on disk: first shards, and after the last shard one file.
 
 .parquet   a row for each text. `features` is a fixed-size list of W float32. If a text has several
            vectors, it is a list of these lists, and `tokens` is a list of strings.
@@ -43,11 +43,11 @@ def check_output(path: Path) -> None:
     check_new_output(path)
 
 
-class Parts:
-    """The folder OUTPUT.parts: the finished parts in numbered Arrow files, and their plan."""
+class Shards:
+    """The folder OUTPUT.parts: the finished shards in numbered Arrow files, and their plan."""
 
     def __init__(self, output: Path, count: int, plan: Mapping[str, Any]):
-        """Use `Parts.open`."""
+        """Use `Shards.open`."""
         self._output, self._count = output, count
         self._folder = output.with_name(f"{output.name}.parts")
         self._plan = json.loads(json.dumps(plan))
@@ -55,17 +55,17 @@ class Parts:
 
     @classmethod
     @contextlib.contextmanager
-    def open(cls, output: Path, count: int, plan: Mapping[str, Any]) -> Iterator["Parts"]:
+    def open(cls, output: Path, count: int, plan: Mapping[str, Any]) -> Iterator["Shards"]:
         """Opens the folder, and locks it while the block runs.
 
         `plan` has all settings that determine the result, as JSON. Raises InputError if the folder
-        is in use, or has parts of another plan.
+        is in use, or has shards of another plan.
         """
-        parts = cls(output, count, plan)
-        with exclusive(parts._folder):
-            parts._check_plan()
-            parts._find()
-            yield parts
+        shards = cls(output, count, plan)
+        with exclusive(shards._folder):
+            shards._check_plan()
+            shards._find()
+            yield shards
 
     def _check_plan(self) -> None:
         file = self._folder / "plan.json"
@@ -76,7 +76,7 @@ class Parts:
         other = [key for key in self._plan | found if found.get(key) != self._plan.get(key)]
         if other:
             raise InputError(
-                f"{self._folder}: has parts with another {', '.join(other)}: repeat the "
+                f"{self._folder}: has shards with another {', '.join(other)}: repeat the "
                 "interrupted command, remove the folder, or choose another --output"
             )
 
@@ -84,7 +84,7 @@ class Parts:
         return number in self._finished
 
     def _find(self) -> None:
-        """Finds the finished parts in one listing of the folder, for there may be thousands."""
+        """Finds the finished shards in one listing of the folder, for there may be thousands."""
         for path in contents_named(self._folder, ".arrow"):
             self._finished[int(path.stem.partition("-")[0])] = path
 
@@ -94,7 +94,7 @@ class Parts:
     def write(
         self, number: int, vectors: Sequence[np.ndarray], tokens: Sequence[list[str]] | None
     ) -> None:
-        """Writes one part, atomically: of each text float32 [its vectors, W], and their tokens."""
+        """Writes one shard, atomically: of each text float32 [its vectors, W], and their tokens."""
         import pyarrow as arrow
 
         table = _table(vectors, tokens)
@@ -109,7 +109,7 @@ class Parts:
             temporary.unlink(missing_ok=True)
 
     def join(self) -> None:
-        """Joins the parts to one file, and removes them; raises InputError if one is damaged."""
+        """Joins the shards to one file, and removes them; raises InputError if one is damaged."""
         paths = [self._finished[number] for number in range(self._count)]
         for path in paths:
             check_content(path)
@@ -119,7 +119,7 @@ class Parts:
 
 
 def _tables(paths: Sequence[Path]) -> Iterator[Any]:
-    """Yields the parts in order, each as an Arrow table."""
+    """Yields the shards in order, each as an Arrow table."""
     import pyarrow as arrow
 
     for path in paths:
@@ -155,11 +155,11 @@ def _write_parquet(file: IO[bytes], tables: Callable[[], Iterator[Any]]) -> None
 
 
 def _write_npz(file: IO[bytes], tables: Callable[[], Iterator[Any]]) -> None:
-    """Writes the arrays one after another, and each part by part, to save memory."""
+    """Writes the arrays one after another, and each shard by shard, to save memory."""
     import pyarrow.compute as compute
 
     def column(name: str) -> Iterator[Any]:
-        """Yields one column of every part as a flat array."""
+        """Yields one column of every shard as a flat array."""
         for table in tables():
             chunk = table.column(name).combine_chunks()
             yield chunk.flatten() if ragged else chunk
@@ -190,7 +190,7 @@ def _add_array(
     shape: tuple[int, ...],
     blocks: Iterable[np.ndarray],
 ) -> None:
-    """Adds an array in numpy's format to an archive; `blocks` are its consecutive parts."""
+    """Adds an array in numpy's format to an archive; `blocks` are consecutive slices of it."""
     with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
         description = np.lib.format.dtype_to_descr(dtype)
         header = {"descr": description, "fortran_order": False, "shape": shape}

@@ -28,7 +28,7 @@ class Pair(NamedTuple):
 
 
 def blimp_pair(row: FileRow, file: str) -> Pair:
-    """The pair of a row of BLiMP (arXiv 1912.00582), of BabyLM's part of it, or of its supplement.
+    """The pair of a row of BLiMP (arXiv 1912.00582), or of BabyLM's subset or supplement of it.
 
     The row has `sentence_good` and `sentence_bad`, and perhaps `UID`, `linguistics_term` and
     `field`. The paradigm of rows without UID is `file`, a name without its ending.

@@ -17,9 +17,9 @@ def escaped(value: Any) -> Html:
     return value if isinstance(value, Html) else Html(html.escape(str(value)))
 
 
-def joined(parts: Iterable[Any]) -> Html:
-    """The parts as HTML, one after the other."""
-    return Html("".join(map(escaped, parts)))
+def joined(values: Iterable[Any]) -> Html:
+    """The values as HTML, one after the other."""
+    return Html("".join(map(escaped, values)))
 
 
 def element(name: str, /, *children: Any, **attributes: Any) -> Html:

@@ -42,7 +42,7 @@ def charts(
 ) -> list[Chart]:
     """A chart for each metric; of several runs, one for each metric and split.
 
-    A chart that looks like an earlier one is left out, as that of a loss with a single part. The
+    A chart that looks like an earlier one is left out, as that of a loss with a single term. The
     main metric of `health`, that of a single run, comes first.
 
     Args:
@@ -84,8 +84,8 @@ def _all_charts(lines: Sequence[Lines], health: RunHealth | None, over: str) -> 
         title, found = _TITLES.get(name, name), list(_curves(on, name))
         if len(lines) == 1:
             judged = health if name == first[0] else None
-            behind = (list(_levels(judged, *on[0])), list(_bands(judged))) if judged else ()
-            yield from _chart(title, [curve for _, curve in found], marks, *behind)
+            background = (list(_levels(judged, *on[0])), list(_bands(judged))) if judged else ()
+            yield from _chart(title, [curve for _, curve in found], marks, *background)
         else:
             for split in dict.fromkeys(split for split, _ in found):
                 of_split = [curve for each, curve in found if each == split]

@@ -15,7 +15,7 @@ _FEWEST, _MOST = 40, 1_500  # of a curve
 
 
 class Section(NamedTuple):
-    """A part of a page: a heading, HTML, and below it charts."""
+    """A heading, HTML, and below it charts."""
 
     title: str
     content: Sequence[Any] = ()
@@ -37,7 +37,7 @@ def page(
       state: what the page was made from; where it is served, another state means a newer page.
       renews: the seconds between two looks at the state; 0: none is served.
     """
-    curves = [each.name for part in sections for chart in part.charts for each in chart.curves]
+    curves = [each.name for s in sections for chart in s.charts for each in chart.curves]
     most = min(max(_POINTS // max(len(curves), 1), _FEWEST), _MOST)
     places = {name: place for place, name in enumerate(dict.fromkeys(curves))}
     charts: list[Mapping[str, Any]] = []

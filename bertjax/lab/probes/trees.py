@@ -43,7 +43,7 @@ class Tree(NamedTuple):
         for word, path in enumerate(paths):
             above[word, path] = True
         depths = above.sum(1) - 1
-        shared = above.astype(np.int64) @ above.T  # the length of the common part of two paths
+        shared = above.astype(np.int64) @ above.T  # the length of what two paths share
         return depths[:, None] + depths[None] - 2 * (shared - 1)
 
     def _paths(self) -> list[list[int]]:

@@ -76,8 +76,8 @@ def with_random_layers(pretrained: Pretrained, seed: int) -> Pretrained:
     params = jax.device_get(nn.meta.unbox(initial))
     encoder = pretrained.spec.encoder
     embeddings = {
-        name: part
-        for name, part in pretrained.params[encoder].items()
+        name: tree
+        for name, tree in pretrained.params[encoder].items()
         if name.startswith("embeddings")
     }
     return dataclasses.replace(pretrained, params={encoder: params[encoder] | embeddings})
@@ -85,11 +85,11 @@ def with_random_layers(pretrained: Pretrained, seed: int) -> Pretrained:
 
 def decayed(trees: Sequence[Tree], vectors: np.ndarray) -> np.ndarray:
     """The mean of all words [N, D] of a sentence, with weights 1 / 2^d at a distance of d words."""
-    parts, done = [], 0
+    means, done = [], 0
     for tree in trees:
         places = np.arange(len(tree.words))
         weights = 0.5 ** np.abs(places[:, None] - places)
         sentence_vectors = np.asarray(vectors[done : done + len(places)], np.float32)
-        parts.append(weights / weights.sum(1, keepdims=True) @ sentence_vectors)
+        means.append(weights / weights.sum(1, keepdims=True) @ sentence_vectors)
         done += len(places)
-    return np.concatenate(parts)
+    return np.concatenate(means)

@@ -45,7 +45,7 @@ def is_clear(difference: float, error: StandardError | None) -> bool | None:
 
 
 def _over_seeds(values: tuple[float, ...], baseline: tuple[float, ...]) -> list[tuple[float, int]]:
-    """(variance of a mean, its degrees of freedom) of each part."""
+    """(variance of a mean, its degrees of freedom) of each term."""
     if min(len(values), len(baseline)) < 2:
         return []
     if len(values) == len(baseline):

@@ -7,7 +7,7 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-from bertjax.base.checks import about, check_file
+from bertjax.base.checks import check_file, input_error_at
 from bertjax.base.errors import InputError
 from bertjax.base.shipped import config_path
 from bertjax.base.user_imports import user_imports
@@ -70,7 +70,7 @@ _pairs = functools.cache(read_pairs)  # many stages have the same ones
 def _set(config: Any, key: str, value: Any) -> None:
     *sections, last = key.split(".")
     wrong = (TypeError, ValueError, KeyError, AttributeError)
-    with about(f"settings: {key!r}={value!r:.80}", wrong):
+    with input_error_at(f"settings: {key!r}={value!r:.80}", wrong):
         for section in sections:
             if section not in config:
                 config[section] = {}
@@ -116,6 +116,6 @@ def _call(name: str, function: str, *arguments: Any) -> Any:
         found = getattr(module, function, None)
         if not callable(found):
             raise InputError(f"{path}: no {function}() in it")
-        with about(f"{path}: {function}()", TypeError):
+        with input_error_at(f"{path}: {function}()", TypeError):
             inspect.signature(found).bind(*arguments)
         return found(*arguments)

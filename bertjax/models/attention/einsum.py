@@ -14,7 +14,7 @@ from bertjax.models.attention.contract import AttentionPattern, DropoutSpec, Mas
 from bertjax.models.layers.dropout import keep_mask
 
 # Makes query / sqrt(H), key and value from the given array or arrays, with the heads first.
-Parts = Callable[[Any], Sequence[jax.Array]]
+Split = Callable[[Any], Sequence[jax.Array]]
 Residuals = tuple[jax.Array, jax.Array, jax.Array, jax.Array]  # of `forward`, for `backward`
 
 
@@ -45,7 +45,7 @@ def einsum_self_attention(
 class _Form(NamedTuple):
     """How query, key and value are given."""
 
-    parts: Parts
+    split: Split
     # (gradients of query, key and value [B, N, S, H], what was given) -> the gradient of the latter
     join: Callable[[Sequence[jax.Array], Any], Any]
 
@@ -68,7 +68,7 @@ def _forward(
     seen: jax.Array,
     drop: DropoutSpec | None,
 ) -> tuple[jax.Array, tuple[Any, jax.Array | None, DropoutSpec | None, Residuals]]:
-    context, residuals = forward(form.parts, arrays, seen, drop, bias)
+    context, residuals = forward(form.split, arrays, seen, drop, bias)
     return swap(context), (arrays, bias, drop, residuals)
 
 
@@ -78,7 +78,7 @@ def _backward(
     gradient: jax.Array,
 ) -> tuple[Any, jax.Array | None, None, None]:
     arrays, bias, drop, of_forward = residuals
-    query, key, value = form.parts(arrays)
+    query, key, value = form.split(arrays)
     d_query, d_key, d_value, d_scores = backward(
         query, key, value, of_forward, swap(gradient), drop
     )
@@ -144,7 +144,7 @@ def swap(x: jax.Array) -> jax.Array:
 
 
 def forward(
-    parts_of: Parts,
+    split: Split,
     arrays: Any,
     mask: jax.Array,
     drop: DropoutSpec | None,
@@ -157,17 +157,17 @@ def forward(
     comes after the product with the values, where it has H columns, not T.
 
     Args:
-      parts_of: makes from `arrays` the query [..., S, H], divided by sqrt(H), and the key and the
+      split: makes from `arrays` the query [..., S, H], divided by sqrt(H), and the key and the
         value [..., T, H]. A TPU, which computes the scores twice, starts from `arrays` both times.
       mask: bool, broadcastable to [..., S, T], True where a query sees a key.
       bias: broadcastable to [..., S, T].
     """
     exponentials = jax.lax.platform_dependent(
         *(arrays, mask, bias),
-        tpu=functools.partial(_exponentials_by_two_products, parts_of),
-        default=functools.partial(_exponentials, parts_of),
+        tpu=functools.partial(_exponentials_by_two_products, split),
+        default=functools.partial(_exponentials, split),
     )
-    _, _, value = parts_of(arrays)
+    _, _, value = split(arrays)
     signed = exponentials.astype(value.dtype)
     if drop:
         kept = keep_mask(drop.seed, signed.shape, drop.rate, drop.bits)
@@ -208,27 +208,25 @@ def backward(
     return d_query, d_key, d_value, d_scores
 
 
-def _scores(parts_of: Parts, arrays: Any, mask: jax.Array, bias: jax.Array | None) -> jax.Array:
-    query, key, _ = parts_of(arrays)
+def _scores(split: Split, arrays: Any, mask: jax.Array, bias: jax.Array | None) -> jax.Array:
+    query, key, _ = split(arrays)
     scores = jnp.einsum("...sh,...th->...st", query, key, preferred_element_type=jnp.float32)
     scores = scores if bias is None else scores + bias
     return jnp.where(mask, scores, jnp.finfo(jnp.float32).min)
 
 
-def _exponentials(
-    parts_of: Parts, arrays: Any, mask: jax.Array, bias: jax.Array | None
-) -> jax.Array:
-    scores = _scores(parts_of, arrays, mask, bias)
+def _exponentials(split: Split, arrays: Any, mask: jax.Array, bias: jax.Array | None) -> jax.Array:
+    scores = _scores(split, arrays, mask, bias)
     return jnp.exp(scores - scores.max(-1, keepdims=True))
 
 
 def _exponentials_by_two_products(
-    parts_of: Parts, arrays: Any, mask: jax.Array, bias: jax.Array | None
+    split: Split, arrays: Any, mask: jax.Array, bias: jax.Array | None
 ) -> jax.Array:
     """The same: a TPU multiplies twice in less time than it writes the scores and reads them."""
-    highest = _scores(parts_of, arrays, mask, bias).max(-1, keepdims=True)
+    highest = _scores(split, arrays, mask, bias).max(-1, keepdims=True)
     arrays, highest = _barrier((arrays, highest))
-    return jnp.exp(_scores(parts_of, arrays, mask, bias) - highest)
+    return jnp.exp(_scores(split, arrays, mask, bias) - highest)
 
 
 def _kept(drop: DropoutSpec | None) -> float:

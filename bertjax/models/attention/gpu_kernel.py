@@ -343,7 +343,7 @@ def _backward_of_keys(*refs: Ref, form: _Form, blocks: _Blocks) -> None:
         _write(ref, block_index, (x * (scale / (1 - form.rate))).astype(key.dtype), form)
 
 
-# ------------------------------------------------------------ parts of kernels
+# ----------------------------------------------------------- inside the kernels
 
 
 class _Side(NamedTuple):

@@ -161,7 +161,7 @@ class GptSpec(TransformerSpec, fields=_USUAL):
 
 
 class Gpt2Spec(GptSpec):
-    """GPT-2 (Radford et al., 2019, section 2.3 and Table 2): norms before the parts."""
+    """GPT-2 (Radford et al., 2019, section 2.3 and Table 2): norms before the sublayers."""
 
     encoder = "gpt2"
     sizes = {

@@ -66,7 +66,7 @@ class TransformerSpec(AttentionComputation, TransformerArchitecture):
       num_attention_heads: the heads of attention, which divide the width.
       intermediate_size: the inner width of the feed-forward.
       max_position_embeddings: the most tokens of a sequence.
-      hidden_dropout_prob: the rate of dropout of embeddings and of the parts' outputs.
+      hidden_dropout_prob: the rate of dropout of embeddings and of the sublayers' outputs.
       attention_probs_dropout_prob: the rate of dropout of attention's probabilities.
       initializer_range: the standard deviation of random kernels and tables.
       layer_norm_eps: what a norm adds to the variance.
@@ -77,8 +77,8 @@ class TransformerSpec(AttentionComputation, TransformerArchitecture):
         same, where positions count the tokens and begin after `pad_token_id` (fairseq's
         `make_positions`); "rotary" (arXiv 2104.09864); "disentangled": a table of distances, in
         the scores of attention (DeBERTa, arXiv 2006.03654).
-      norm: "after" a part is added to its input (post-norm); or "before" each part (pre-norm), and
-        once at the end.
+      norm: "after" a sublayer is added to its input (post-norm); or "before" each sublayer
+        (pre-norm), and once at the end.
       norm_type: "layer"; "unbiased": a layer normalization without bias; "rms" (arXiv 1910.07467).
       embedding_norm: whether the embeddings are normalized. With the norm "before", the first
         layer then has none before its attention.
@@ -199,7 +199,7 @@ class TransformerSpec(AttentionComputation, TransformerArchitecture):
 
     @property
     def pre_norm(self) -> bool:
-        """Whether the norms stand before the parts."""
+        """Whether the norms stand before the sublayers."""
         return self.norm == "before"
 
     @property

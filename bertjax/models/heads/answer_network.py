@@ -23,8 +23,8 @@ class AnswerNetwork(nn.Module):
 
     Attributes:
       steps: K, how often the premise is read (`SANClassifier` in module/san.py).
-      step_dropout: the probability that a step has no part in the mean of an example in training;
-        at least one has (`generate_mask` in module/san.py).
+      step_dropout: the probability that a step is left out of the mean of an example in training;
+        at least one stays (`generate_mask` in module/san.py).
       dropout: the probability of dropping an element of what a layer reads. Elements of tokens are
         dropped in all tokens of a text alike (module/dropout_wrapper.py).
       kernel_init: biases are 0. The initializers of the GRU are PyTorch's.
@@ -68,12 +68,12 @@ class AnswerNetwork(nn.Module):
             both = jnp.concatenate([read, state, jnp.abs(read - state), read * state], -1)
             logits.append(classifier(drop(both, deterministic)))
             state = gru(drop(state, deterministic), read)
-        takes_part = self._taking_part(rows, deterministic).astype(jnp.float32)[..., None]
+        kept = self._kept(rows, deterministic).astype(jnp.float32)[..., None]
         of_steps = jax.nn.log_softmax(jnp.stack(logits, 1))  # [B, K, C]
-        return jax.nn.logsumexp(of_steps, 1, b=takes_part) - jnp.log(takes_part.sum(1))
+        return jax.nn.logsumexp(of_steps, 1, b=kept) - jnp.log(kept.sum(1))
 
-    def _taking_part(self, rows: int, deterministic: bool) -> jax.Array:
-        """Which steps have a part in the mean: bool [B, K]."""
+    def _kept(self, rows: int, deterministic: bool) -> jax.Array:
+        """Which steps are in the mean: bool [B, K]."""
         shape = rows, self.steps
         if deterministic or not self.step_dropout:
             return jnp.ones(shape, bool)

@@ -173,8 +173,8 @@ class Lstm(nn.Module):
 
 def _orthogonal(key: jax.Array, shape: tuple[int, int], dtype: jax.typing.DTypeLike) -> jax.Array:
     init = nn.initializers.orthogonal()
-    parts = [init(key, (shape[0], shape[0]), dtype) for key in jax.random.split(key, 4)]
-    return jnp.concatenate(parts, -1)
+    gates = [init(key, (shape[0], shape[0]), dtype) for key in jax.random.split(key, 4)]
+    return jnp.concatenate(gates, -1)
 
 
 def _forget_gate_open(key: jax.Array, shape: tuple[int], dtype: jax.typing.DTypeLike) -> jax.Array:

@@ -78,7 +78,7 @@ class Embedding:
         return self.similarity or _SIMILARITIES[self.kind][0]
 
     @property
-    def likenesses(self) -> tuple[float, float]:
+    def similarity_limits(self) -> tuple[float, float]:
         """The limits of the similarity."""
         of_length_1 = self.normalize and self.kind == DENSE
         return {

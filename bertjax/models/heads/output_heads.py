@@ -56,7 +56,7 @@ class Pooler(nn.Module):
 
 
 def _transformed(spec: TransformerSpec, x: jax.Array, width: int, name: str, act: str) -> jax.Array:
-    """Dense, activation, norm, as parts of the module that calls it: [..., D] -> [..., width]."""
+    """Dense, activation, norm, as submodules of the caller: [..., D] -> [..., width]."""
     x = activation(act, _dense(spec, width, name, spec.use_bias)(x))
     return norm(spec, "norm", axes.EMBED_OUT)(x)
 

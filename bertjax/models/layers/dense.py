@@ -174,7 +174,7 @@ class Dense(nn.Module):
       inputs, outputs: logical axis -> size, of the kernel's two sides.
       joined: whether the axes of each side are multiplied as one, where no mesh axis splits them.
         A TPU lays out such a result without gaps, as kernels of attention read and write it.
-      apart: whether the result is a tuple of arrays along the first axis of the outputs, each by a
+      split: whether the result is a tuple of arrays along the first axis of the outputs, each by a
         product of its own: none is cut out of a larger array, and no gradients are put together.
     """
 

@@ -1,7 +1,7 @@
 """Held-out data, and the scores on it of a model of vectors or of a reranker.
 
   pairs:DIR            the dev file of a source of training (`bertjax.tasks.similarity.examples`)
-  likeness:FILE        pairs with a gold number (`bertjax.tasks.similarity.scored_pairs`)
+  similarity:FILE      pairs with a gold number (`bertjax.tasks.similarity.scored_pairs`)
   retrieval:DIR[:SPLIT]  queries, documents and judgements (`bertjax.tasks.similarity.retrieval`)
 
 Each has a main metric, which is in percent, and greater is better.
@@ -24,7 +24,7 @@ from bertjax.tasks.similarity.retrieval import RetrievalSet, read_retrieval
 from bertjax.tasks.similarity.scored_pairs import ScoredPair, correlations, read_pairs
 from bertjax.training.model import Params
 
-PAIRS, LIKENESS, RETRIEVAL = KINDS = ("pairs", "likeness", "retrieval")
+PAIRS, SIMILARITY, RETRIEVAL = FORMS = ("pairs", "similarity", "retrieval")
 _DEPTH = 100 + 1  # documents that are found for a query; one may be the query itself
 
 Pairs = Sequence[tuple[str, str]]
@@ -108,7 +108,7 @@ class Evaluation(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Likeness(Evaluation):
+class _Likeness(Evaluation):  # a run in progress knows its dev data by this name
     pairs: list[ScoredPair]
 
     main_metric = "spearman"
@@ -185,12 +185,13 @@ class _Decisions(Evaluation):
 def read_evaluation(spec: str, columns: Columns) -> Evaluation:
     """Reads held-out data of one of the forms at the top of this file."""
     form, _, source = spec.partition(":")
-    if form not in KINDS or not source:
+    form = SIMILARITY if form == "likeness" else form  # its earlier name
+    if form not in FORMS or not source:
         raise InputError(
-            f"{spec}: must be pairs:DIR, likeness:FILE or retrieval:DIR, such as "
-            "likeness:sts_dev.tsv"
+            f"{spec}: must be pairs:DIR, similarity:FILE or retrieval:DIR, such as "
+            "similarity:sts_dev.tsv"
         )
-    if form == LIKENESS:
+    if form == SIMILARITY:
         return _Likeness(spec, read_pairs(source))
     if form == RETRIEVAL:
         return _Retrieval(spec, read_retrieval(source))

@@ -173,7 +173,7 @@ class SimilarityJob:
                 f"{experiment.placement.mesh.size} x {device.device_kind}",
                 how_computed(self.spec, recipe.lengths(self.spec), experiment.placement),
                 f"{self.phase.last_step:,} steps of {recipe.batch_size:,} queries, in "
-                f"{recipe.chunks} parts; {len(self.data.texts):,} different texts",
+                f"{recipe.chunks} chunks; {len(self.data.texts):,} different texts",
             ]
         )
 
@@ -236,6 +236,6 @@ def _phase(
         rows=recipe.batch_size,
         accumulate=1,
         tokens=tokens,
-        # The forward pass of a batch in parts is computed twice, which is not counted.
+        # The forward pass of a batch in chunks is computed twice, which is not counted.
         flops=tokens * per_token,
     )

@@ -84,7 +84,7 @@ class SimilarityRecipe(TrainingRecipe):
       sparsity: the weights of the regularizer that makes sparse vectors of queries and of passages
         sparse.
       batch_size: queries of a batch, over all devices.
-      chunks: the parts in which a batch is encoded, to save memory; the gradient is that of the
+      chunks: in how many chunks a batch is encoded, to save memory; the gradient is that of the
         whole batch.
       apart: whether each batch has examples of one source only.
       fixed_lengths: whether all batches have the lengths of config.task. Otherwise a batch is only
@@ -196,7 +196,7 @@ class SimilarityRecipe(TrainingRecipe):
 
     def problem_of(self, scores: Sequence[float]) -> str:
         """Why the scores of a query's passages cannot be learned."""
-        limits = self.embedding.likenesses if self.embedding else (-math.inf, math.inf)
+        limits = self.embedding.similarity_limits if self.embedding else (-math.inf, math.inf)
         return self.loss.problem(scores, *limits)
 
     def lengths(self, spec: EncoderSpec) -> tuple[int, int]:

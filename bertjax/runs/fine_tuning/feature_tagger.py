@@ -10,7 +10,7 @@ from typing import Any, NotRequired
 import jax
 import numpy as np
 
-from bertjax.base.checks import about
+from bertjax.base.checks import input_error_at
 from bertjax.base.errors import InputError
 from bertjax.base.validation import record
 from bertjax.inference.features import activations
@@ -129,7 +129,7 @@ class FeatureTagger:
 
 
 def _encoder_of(tagger: Tagger, origin: str) -> Pretrained:
-    with about(f"{origin}: of the encoder that it reads"):
+    with input_error_at(f"{origin}: of the encoder that it reads"):
         pretrained = open_model(tagger.encoder)
     if pretrained.identity != tagger.identity:
         raise InputError(

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import jax
 
-from bertjax.base.checks import about
+from bertjax.base.checks import input_error_at
 from bertjax.base.cloud_storage import path_of
 from bertjax.base.errors import InputError
 from bertjax.inference.batcher import up_to
@@ -143,7 +143,7 @@ def _ensemble(source: str, compute_dtype: str | None) -> Ensemble:
     if by not in BY or not results["trials"]:
         raise InputError(f"{source}: its {RESULTS_FILE} is damaged: make the ensemble again")
     for known in results["trials"]:
-        with about(f"{source}: of its members"):
+        with input_error_at(f"{source}: of its members"):
             pretrained = open_model(known["run"])
         if pretrained.identity != known["identity"]:
             raise InputError(

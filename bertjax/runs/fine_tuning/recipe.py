@@ -181,9 +181,9 @@ class TaskRecipe(TrainingRecipe):
       seed: of the first trial.
       max_length: tokens of a sequence; longer ones are cut (or, for SQuAD and tagging, go into
         windows).
-      accumulate: the number of parts of a batch, each with texts of similar length. The update is
+      accumulate: the microbatches of a batch, each with texts of similar length. The update is
         the same, but needs less padding and memory. 0: as many as suit the texts and the device.
-      buckets: the most lengths to which parts are padded; a program is compiled for each.
+      buckets: the most lengths to which microbatches are padded; a program is compiled for each.
       lm_weight: the weight of the next token's loss next to the task's, for GPT, whose paper has
         0.5.
       bilstm: a BiLSTM over the encoder, new in every trial, if hidden is above 0, such as 768.

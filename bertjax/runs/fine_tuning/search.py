@@ -85,14 +85,14 @@ class Search:
             full = (lengths == self._recipe.max_length).mean()
             full = f"; {full:.0%} of them as long as config.max_length" if full else ""
             share = f"; {drawn / together.steps_per_epoch:.0%} of the batches" if name else ""
-            dev = ", ".join(f"{len(part.examples):,} {split}" for split, part in data.dev.items())
+            dev = ", ".join(f"{len(rows.examples):,} {split}" for split, rows in data.dev.items())
             say(
                 f"{name or self._tasks[name].name}: {len(train):,} training sequences of "
                 f"{lengths.mean():.0f} tokens, {lengths.max()} at most{full}{share}; "
                 f"to score: {dev}"
             )
         say(
-            f"{sum(trials.parameters.values()):,} parameters; batches in parts of {epochs.rows} x "
+            f"{sum(trials.parameters.values()):,} parameters; microbatches of {epochs.rows} x "
             f"{', '.join(map(str, trials.buckets))} tokens, "
             f"{1 - tokens / padded:.0%} of them padding\n"
             f"{len(self._grid)} trials, the first of "
@@ -233,8 +233,8 @@ class Search:
         self, params: Params, name: str, splits: Mapping[str, Split]
     ) -> dict[str, Outputs]:
         return {
-            split: self._trials.outputs(params, part, f"predicting {name_in(name, split)}", name)
-            for split, part in splits.items()
+            split: self._trials.outputs(params, rows, f"predicting {name_in(name, split)}", name)
+            for split, rows in splits.items()
         }
 
     def _dev_predictions(self, outputs: SplitOutputs) -> dict[str, dict[str, list[Any]]]:
@@ -247,12 +247,12 @@ class Search:
     ) -> dict[str, list[Any]]:
         decode = self._tasks[name].family.decode
         return {
-            split: decode(part.examples, part.encoded, outputs[split])
-            for split, part in splits.items()
+            split: decode(rows.examples, rows.encoded, outputs[split])
+            for split, rows in splits.items()
         }
 
     def _dev_examples(self, name: str) -> dict[str, list[Any]]:
-        return {split: part.examples for split, part in self._data[name].dev.items()}
+        return {split: rows.examples for split, rows in self._data[name].dev.items()}
 
     def _score(self, predictions: Mapping[str, Mapping[str, list[Any]]]) -> dict[str, Any]:
         """The scores of each task or, with several, also their mean."""
@@ -279,8 +279,8 @@ class Search:
             output.mkdir(exist_ok=True)
             data, settings = self._data[name], self._result_of_task(scores, name)["settings"]
             found = predictions[name] | self._decoded(name, data.test, test[name])
-            for split, part in (data.dev | data.test).items():
-                task.write(output, split, part.examples, found[split], settings)
+            for split, rows in (data.dev | data.test).items():
+                task.write(output, split, rows.examples, found[split], settings)
         self._write_metrics()
         results = self._run_results(best, scores)
         for name, each in results.items():

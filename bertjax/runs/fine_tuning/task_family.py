@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from bertjax.base.checks import about, check_choice, check_range
+from bertjax.base.checks import check_choice, check_range, input_error_at
 from bertjax.base.errors import InputError
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.sentence_transformers import ACTIVATION
@@ -31,7 +31,7 @@ _FAMILIES: dict[str, type[AnsweredPairs | MultipleChoice | Tagging | QuestionAns
 }
 RERANKER = "reranker"
 # The loss that a reranker has learned by -> what the number is that it predicts.
-_REFERENCE = "theirs"  # the loss of a `CrossEncoder` of sentence-transformers
+_REFERENCE = "reference"  # the loss of a `CrossEncoder` of sentence-transformers
 _VALUES = {
     "binary": "it is a logit: 1 / (1 + exp(-value)) is the probability that they do",
     "squared": "it is on the scale of the scores that were learned",
@@ -130,5 +130,5 @@ def task_family_of(pretrained: Pretrained) -> tuple[Family, int]:
         query = min(QuestionAnswering.max_query_length, (max_length - specials) // 3)
         stride = min(QuestionAnswering.stride, max_length - specials - query)
         fields |= {"max_query_length": query, "stride": stride}
-    with about(pretrained.origin):  # its file may have been changed
+    with input_error_at(pretrained.origin):  # its file may have been changed
         return family(**fields), max_length

@@ -24,7 +24,7 @@ from bertjax.training.loop import Intervals, Phase, RunPlan, Trainer
 from bertjax.training.model import Model, Params, merged
 from bertjax.training.optimizers.optimizer import make_optimizer
 from bertjax.training.optimizers.schedule import make_schedule
-from bertjax.training.sharding.placement import HostBatch, make_placement, part_tokens
+from bertjax.training.sharding.placement import HostBatch, make_placement, microbatch_tokens
 from bertjax.training.state import logical_axes
 
 
@@ -58,7 +58,7 @@ class Trials:
           penalty: the weight of the model's output "penalty" in the loss; 0: it has none.
 
         Raises:
-          InputError: the config divides batches into parts, and the task needs them whole.
+          InputError: the config divides batches into microbatches, and the task needs them whole.
         """
         self._objectives = {
             name: TaskObjective(task.family.objective, Settings(**task.objective_settings))
@@ -68,7 +68,7 @@ class Trials:
         if self._full_batch and recipe.accumulate > 1:
             raise InputError(
                 f"config.accumulate={recipe.accumulate}: the task compares the rows of a batch "
-                "with each other, so that it cannot take the batch in parts: set it to 0"
+                "with each other, so that it cannot take the batch in microbatches: set it to 0"
             )
         self._recipe, self._data = recipe, data
         self._max_length, self._pad_id = max_length, pad_id
@@ -124,7 +124,7 @@ class Trials:
         if self._recipe.accumulate:
             return trial.batch_size // self._recipe.accumulate
         choices = max(each.train.choices for each in self._data.values())
-        most, cost = (tokens / choices for tokens in part_tokens())
+        most, cost = (tokens / choices for tokens in microbatch_tokens())
         return choose_rows(
             self._lengths,
             self.buckets,

@@ -1,4 +1,4 @@
-"""Likeness: pairs of texts with a gold number that says how alike they are.
+"""Pairs of texts with a gold number that says how alike they are.
 
 A source is FILE, or FORMAT:FILE for a file of a published data set:
 

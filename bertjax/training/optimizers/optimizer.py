@@ -83,7 +83,7 @@ def _directions(
         decay,
     ]
     if spec.name == LAMB:
-        # As in Google's LAMB, biases and LayerNorm take part in neither decay nor adaptation.
+        # As in Google's LAMB, biases and LayerNorm have neither decay nor adaptation.
         transforms.append(optax.masked(optax.scale_by_trust_ratio(), decays))
     if spec.name == MUON:
         if axes is None:

@@ -26,7 +26,7 @@ _AGREE_SECONDS = 1800  # the slowest host may take this long to read its corpus
 _BEAT_SECONDS, _SILENT_SECONDS = 5, 45  # between a host's beats; without any it is lost
 _HEARTBEAT_SECONDS = 100  # of JAX, which ends a process without a message for the user
 
-# Parts of the error messages after another host is lost: of collectives, and of the service that
+# Words in the error messages after another host is lost: of collectives, and of the service that
 # connects the hosts.
 _LOST = re.compile("Gloo|UNAVAILABLE|heartbeat|[Bb]arrier|coordination service")
 

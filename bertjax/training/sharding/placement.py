@@ -25,8 +25,8 @@ def inference_tokens(tokens: int | None) -> int:
     return tokens or (512 if jax.default_backend() == "cpu" else 16_384)
 
 
-def part_tokens() -> tuple[int, int]:
-    """The most tokens of a part of a training batch on a device, and the fixed cost of a part.
+def microbatch_tokens() -> tuple[int, int]:
+    """The most tokens of a microbatch of training on a device, and its fixed cost.
 
     More tokens do not fit into the caches of a CPU, or into the memory of another device. The cost
     is the time to add the gradients of all parameters, in tokens that the device could compute in

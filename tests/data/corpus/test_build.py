@@ -303,12 +303,12 @@ def test_a_hint_where_a_compressed_file_keeps_processes_idle(tmp_path, capsys):
     (tmp_path / "a.txt").write_text(text)
     with gzip.open(tmp_path / "a.txt.gz", "wt") as file:
         file.write(text)
-    packed, plain = (plan_for(f"text:{tmp_path}/{name}") for name in ("a.txt.gz", "a.txt"))
-    make_corpus(tmp_path / "packed")
-    build_store(tmp_path / "packed", packed, workers=2)
+    compressed, plain = (plan_for(f"text:{tmp_path}/{name}") for name in ("a.txt.gz", "a.txt"))
+    make_corpus(tmp_path / "compressed")
+    build_store(tmp_path / "compressed", compressed, workers=2)
     hint = capsys.readouterr().out
     assert "1 shards for 2 workers" in hint and "a.txt.gz cannot be cut" in hint
-    for plan, workers in ((packed, 1), (plain, 2), (plain, 100)):
+    for plan, workers in ((compressed, 1), (plain, 2), (plain, 100)):
         module._hint_at_splitting(plan, workers)
     assert capsys.readouterr().out == ""
 

@@ -21,12 +21,12 @@ def test_a_source_may_name_its_language():
 
 def test_the_shares_of_languages():
     """Two English sources of 60 and 30, and 10 of Swahili: 0.9^a next to 0.1^a (section 3.1)."""
-    given = ["en", "sw", "en"], [60, 10, 30]
-    assert language_shares(*given, 1.0) == pytest.approx([0.6, 0.1, 0.3])
+    languages_and_tokens = ["en", "sw", "en"], [60, 10, 30]
+    assert language_shares(*languages_and_tokens, 1.0) == pytest.approx([0.6, 0.1, 0.3])
     english = 0.9**0.5 / (0.9**0.5 + 0.1**0.5)
     expected = [english * 2 / 3, 1 - english, english / 3]
-    assert language_shares(*given, 0.5) == pytest.approx(expected)
-    assert table(*given, expected).splitlines()[1:] == [
+    assert language_shares(*languages_and_tokens, 0.5) == pytest.approx(expected)
+    assert table(*languages_and_tokens, expected).splitlines()[1:] == [
         "en                    90.0%                   75.0%",
         "sw                    10.0%                   25.0%",
     ]

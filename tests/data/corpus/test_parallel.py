@@ -22,8 +22,8 @@ PAIRS = [[f"a cat sat. {i} dogs!", f"paka {i * i} aliketi"] for i in range(57)]
 
 def read(spec, target=1 << 30, *, skip=Skip.NOTHING):
     source = open_source(spec, "unused")
-    parts = [part for extent in source.extents() for part in extent.cut(target)]
-    return [d for part in parts for d in source.documents(part, skip)]
+    ranges = [range_ for extent in source.extents() for range_ in extent.cut(target)]
+    return [d for range_ in ranges for d in source.documents(range_, skip)]
 
 
 def aligned(folder, pairs, opener=open, ending=""):

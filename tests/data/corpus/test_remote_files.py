@@ -97,8 +97,8 @@ def server(tmp_path, monkeypatch):
 
 def read(spec, target=1 << 30):
     source = open_source(spec, "unused")
-    parts = [part for extent in source.extents() for part in extent.cut(target)]
-    return [d for part in parts for d in source.documents(part)]
+    ranges = [range_ for extent in source.extents() for range_ in extent.cut(target)]
+    return [d for range_ in ranges for d in source.documents(range_)]
 
 
 def test_an_address_with_a_query_is_compressed_as_its_path_says():
@@ -321,10 +321,10 @@ def test_a_server_that_stalls(server, monkeypatch, capsys):
 def test_a_file_that_is_gone(server):
     write_text(server.folder / "a.txt", made_up_documents(9))
     source = open_source(f"text:{server.address}/a.txt", "unused")
-    (part,) = source.extents()[0].cut(1 << 30)
+    (range_,) = source.extents()[0].cut(1 << 30)
     (server.folder / "a.txt").unlink()
     with pytest.raises(InputError, match=r"a\.txt: no such file \(any more\)"):
-        list(source.documents(part))
+        list(source.documents(range_))
 
 
 class _Hub(http.server.BaseHTTPRequestHandler):

@@ -20,13 +20,13 @@ from bertjax.data.corpus.sources import open_source, parse_sources
 
 
 def cut(source, target):
-    return [part for extent in source.extents() for part in extent.cut(target)]
+    return [range_ for extent in source.extents() for range_ in extent.cut(target)]
 
 
 def read(spec, target=1 << 30, *, skip=Skip.NOTHING):
     source = open_source(spec, "unused")
     ranges = cut(source, target)
-    return [d for part in ranges for d in source.documents(part, skip)]
+    return [d for range_ in ranges for d in source.documents(range_, skip)]
 
 
 def made_up_documents(count, seed=0):
@@ -44,8 +44,8 @@ def as_text(documents, seed=0):
     """Writes paragraphs as lines, and one to three lines of white space between documents."""
     numbers = random.Random(seed)
     blanks = ["\n", "\n\n", " \n", "\t\n\n\n", "\u00a0\n", "\n\u3000 \n"]
-    parts = ["\n".join(document) + "\n" + numbers.choice(blanks) for document in documents]
-    return "".join(parts)
+    texts = ["\n".join(document) + "\n" + numbers.choice(blanks) for document in documents]
+    return "".join(texts)
 
 
 # ------------------------------------------------------------------------------ specs
@@ -124,18 +124,18 @@ def test_every_cut_of_a_small_file(tmp_path):
     for first in range(1, size):
         for second in range(first, size):
             cuts = [0, first, second, size]
-            parts = [Range(str(path), a, b, b - a) for a, b in zip(cuts, cuts[1:], strict=False)]
-            parts = [part for part in parts if part.size]
-            got = [d for part in parts for d in source.documents(part)]
+            ranges = [Range(str(path), a, b, b - a) for a, b in zip(cuts, cuts[1:], strict=False)]
+            ranges = [range_ for range_ in ranges if range_.size]
+            got = [d for range_ in ranges for d in source.documents(range_)]
             assert got == [["one", "two"], ["three"], ["four"]], cuts
 
 
 def test_ranges_are_near_the_target_and_cover_the_file(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"x" * 1003)
     ranges = cut(open_source(f"text:{tmp_path}/a.txt", "unused"), 100)
-    assert [part.start for part in ranges[1:]] == [part.stop for part in ranges[:-1]]
+    assert [range_.start for range_ in ranges[1:]] == [range_.stop for range_ in ranges[:-1]]
     assert (ranges[0].start, ranges[-1].stop, len(ranges)) == (0, 1003, 10)
-    assert {part.size for part in ranges} <= {100, 101}
+    assert {range_.size for range_ in ranges} <= {100, 101}
 
 
 def test_a_compressed_file_is_one_range(tmp_path):

@@ -34,8 +34,8 @@ def write_store(directory, sources, *, identity="t", size=SIZE, shards_each=3, h
     """Writes a store of (name, weight, documents); each shard's first documents are held out."""
     metas = []
     for number, (_, _, documents) in enumerate(sources):
-        for part in range(shards_each):
-            own = documents[part::shards_each]
+        for shard in range(shards_each):
+            own = documents[shard::shards_each]
             with ShardWriter(directory, len(metas), vocabulary_size=size, unknown_id=7) as writer:
                 for place, document in enumerate(own):
                     split = HELDOUT if place < heldout_each else TRAIN
@@ -58,8 +58,8 @@ def expected_documents(sources, split, shards_each=3, heldout_each=4):
     return [
         document
         for _, _, documents in sources
-        for part in range(shards_each)
-        for place, document in enumerate(documents[part::shards_each])
+        for shard in range(shards_each)
+        for place, document in enumerate(documents[shard::shards_each])
         if (place < heldout_each) == (split == HELDOUT)
     ]
 
@@ -362,7 +362,7 @@ def test_each_source_counts_by_its_share(tmp_path, weights):
 
 
 def test_of_a_large_corpus_some_documents_are_counted(tmp_path, monkeypatch):
-    """They stand at equal distances, so that no part of the corpus is left out."""
+    """They stand at equal distances, so that no stretch of the corpus is left out."""
     documents = [[[1 + number // 100] * 5] * 2 for number in range(400)]
     write_store(tmp_path, [("a", None, documents)], shards_each=1, heldout_each=1)
     monkeypatch.setattr(frequencies, "_MOST", 400)

@@ -69,8 +69,8 @@ def test_rows_do_not_depend_on_the_number_of_hosts(corpus, objective, hosts):
     for step in (0, 1, 977):
         whole = examples.batch(step)
         size = 48 // hosts
-        parts = [examples.batch(step, slice(h * size, (h + 1) * size)) for h in range(hosts)]
-        joined = {name: np.concatenate([part[name] for part in parts]) for name in whole}
+        slices = [examples.batch(step, slice(h * size, (h + 1) * size)) for h in range(hosts)]
+        joined = {name: np.concatenate([each[name] for each in slices]) for name in whole}
         assert_equal_batches(joined, whole)
 
 
@@ -215,8 +215,8 @@ def rows_in(corpus, layout, template):
     return rows, rows(np.arange(ROWS))
 
 
-def padded(parts: list[int]) -> list[int]:
-    return parts + [PAD] * (LENGTH - len(parts))
+def padded(ids: list[int]) -> list[int]:
+    return ids + [PAD] * (LENGTH - len(ids))
 
 
 @pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES)

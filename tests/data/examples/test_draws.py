@@ -104,8 +104,8 @@ def test_permutations_send_every_index_everywhere(size):
     images = [permute(np.full(len(keys), i), sizes, keys) for i in range(size)]
     for image in images:
         assert_uniform(np.bincount(image, minlength=size))
-    beside = (images[0] + 1) % size == images[1]
-    assert_rate(beside.sum(), len(keys), 1 / (size - 1), sigmas=6)
+    adjacent = (images[0] + 1) % size == images[1]
+    assert_rate(adjacent.sum(), len(keys), 1 / (size - 1), sigmas=6)
 
 
 def test_a_large_permutation_leaves_no_order():

@@ -173,7 +173,7 @@ def test_whole_words_are_hidden_together(length, share):
     hidden[row, masked.positions[row, place]] = True
     for r in range(len(ids)):
         some, none = set(words[r, hidden[r]]), set(words[r, ~hidden[r]])
-        assert not some & none, "a word hidden in part"
+        assert not some & none, "a word hidden but for some pieces"
     assert (hidden.sum(1) <= np.ceil(lengths * rule.rate)).all()
 
 
@@ -197,16 +197,16 @@ def test_words_end_where_classes_differ():
     linked &= (ids[:, 1:] >= FIRST) & (ids[:, :-1] >= FIRST)
     differ = hidden[:, 1:] != hidden[:, :-1]
     assert linked.sum() > 1500 and not (differ & linked).any()
-    apart = (links[0][ids[:, 1:]] != 0) & ~linked & (ids[:, :-1] >= FIRST)
-    assert differ[apart].mean() > 0.3
+    unlinked = (links[0][ids[:, 1:]] != 0) & ~linked & (ids[:, :-1] >= FIRST)
+    assert differ[unlinked].mean() > 0.3
 
 
 def test_whole_words_keep_the_rate():
     """Words of one piece fill the space that is left, so at most one token is missing."""
     ids, lengths = rows_of([128] * 4000, 128)
     _, masked = mask(ids, lengths, MaskingRule(whole_words=True), continues_word=0.3)
-    _, plain = mask(ids, lengths, continues_word=0.3)
-    np.testing.assert_array_equal(masked.weights.sum(1), plain.weights.sum(1))
+    _, by_pieces = mask(ids, lengths, continues_word=0.3)
+    np.testing.assert_array_equal(masked.weights.sum(1), by_pieces.weights.sum(1))
 
 
 def test_words_of_every_length_have_the_same_chance():

@@ -170,12 +170,12 @@ def test_epochs_differ(long_documents, short_documents):
     assert 0.5 < np.isin(one[1], two[1]).mean() < 0.8
 
     examples = short_documents.examples(301, **MASKED)
-    beside = []
+    companions = []
     for epoch in (0, 1):
         row, start, _ = pieces_of(epoch_of(short_documents, examples, epoch))
         documents = np.split(short_documents.document(start), np.flatnonzero(np.diff(row)) + 1)
-        beside.append({frozenset(each.tolist()) for each in documents if len(each) > 1})
-    assert len(beside[0] & beside[1]) < 0.25 * len(beside[0])
+        companions.append({frozenset(each.tolist()) for each in documents if len(each) > 1})
+    assert len(companions[0] & companions[1]) < 0.25 * len(companions[0])
 
 
 def test_the_rest_of_a_document_is_anywhere(tmp_path):

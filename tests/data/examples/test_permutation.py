@@ -65,7 +65,7 @@ def test_at_the_end_of_a_source_a_row_goes_on_at_its_beginning(cls_last, long_do
 
 
 def _as_in_the_reference(order, predicted, special, whole):
-    """perm_mask of a part (`_local_perm`); `order` is the permutation of its tokens."""
+    """perm_mask of a section (`_local_perm`); `order` is the permutation of its tokens."""
     size = len(order)
     hidden = np.zeros((size, size), bool)
     for i in range(size):
@@ -84,12 +84,12 @@ def test_masks_are_those_of_the_reference(cls_last, long_documents):
         predicted = np.zeros(LENGTH, bool)
         predicted[batch["masked_lm_positions"][row]] = True
         wanted = np.zeros((LENGTH, LENGTH), bool)
-        wanted[:REUSE, REUSE:] = True  # the first part does not see the second
-        for part, base in ((slice(REUSE), 1), (slice(REUSE, LENGTH), REUSE + 2)):
-            rest = (part.start or 0, LENGTH - part.stop)
-            special = np.isin(ids[part], [SEP, CLS])
+        wanted[:REUSE, REUSE:] = True  # the first section does not see the second
+        for section, base in ((slice(REUSE), 1), (slice(REUSE, LENGTH), REUSE + 2)):
+            rest = (section.start or 0, LENGTH - section.stop)
+            special = np.isin(ids[section], [SEP, CLS])
             wanted |= _as_in_the_reference(
-                order[part] - base, predicted[part], special, (rest, rest)
+                order[section] - base, predicted[section], special, (rest, rest)
             )
         query = order[None, :] >= order[:, None]
         content = order[None, :] > order[:, None]
@@ -111,7 +111,7 @@ def test_what_is_predicted(cls_last, long_documents):
     predicted = np.take_along_axis(rows["input_ids"], places, 1)
     np.testing.assert_array_equal(predicted, rows["masked_lm_ids"])
     assert (predicted >= FIRST).all()
-    # An order is a permutation in each part; its numbers are even over all predicted tokens.
+    # An order is a permutation in each section; its numbers are even over all predicted tokens.
     numbers = np.take_along_axis(rows["order"], places, 1)
     in_first = places < REUSE
     assert (1 <= numbers[in_first]).all() and (numbers[in_first] <= REUSE).all()

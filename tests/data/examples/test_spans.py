@@ -80,7 +80,7 @@ def test_spans_of_one_sentence_are_cut_inside_it(corpus):
     assert inside.mean() > 0.02
     same_sentence = corpus.sentence(a_start) == corpus.sentence(b_start + b_length - 1)
     assert same_sentence[inside].all()
-    # The replacement text is also a part of one sentence.
+    # The replacement text is also cut inside one sentence.
     random = ~(np.isin(b_start, starts) | follows)
     assert random.mean() > 0.02
     for start, length in ((a_start, a_length), (b_start, b_length)):
@@ -258,7 +258,7 @@ def test_every_document_is_reached_within_an_epoch(corpus):
 def test_coverage_is_even_over_a_document(long_documents):
     """Counts how often a token is used, by its distance from each end of its document.
 
-    The bound: every part of a document is used 0.4 to 1.6 times as often as the mean.
+    The bound: all text of a document is used 0.4 to 1.6 times as often as the mean.
     """
     corpus, total = long_documents, long_documents.store.token_count
     examples = corpus.examples(128, short_probability=0.1)
@@ -285,8 +285,8 @@ def test_coverage_is_even_over_a_document(long_documents):
             (80, 160),
             (160, 999),
         ):
-            part = shown[(distance >= near) & (distance < far)]
-            assert 0.4 < part.mean() < 1.6, (near, far)
+            used = shown[(distance >= near) & (distance < far)]
+            assert 0.4 < used.mean() < 1.6, (near, far)
     assert (shown > 0).mean() > 0.999
 
 

@@ -112,7 +112,7 @@ def test_both_texts_are_masked(corpus):
 def test_the_languages_of_tokens(corpus):
     objective = MaskedLM("translations", languages="en,fr,sw")
     batch = many(corpus.examples(40, objective=objective), 1)
-    plain = many(corpus.examples(40, objective=TRANSLATIONS), 1)
+    without = many(corpus.examples(40, objective=TRANSLATIONS), 1)
     ids, _ = split_rows(corpus, batch)
     source = corpus.source(ids[:, 1] - FIRST)
     found = batch.pop("language_ids")
@@ -120,8 +120,8 @@ def test_the_languages_of_tokens(corpus):
     begins = (batch["token_type_ids"].argmax(1))[source == 1]
     wanted = np.where(np.arange(40) >= begins[:, None], 2, 0)
     np.testing.assert_array_equal(found[source == 1], wanted)
-    assert batch.keys() == plain.keys() and "language_ids" not in plain
-    for name, array in plain.items():
+    assert batch.keys() == without.keys() and "language_ids" not in without
+    for name, array in without.items():
         np.testing.assert_array_equal(batch[name], array)
     with pytest.raises(InputError, match=r"'sw=text:a': its language \(sw\) is not among .*'en'"):
         corpus.examples(40, objective=MaskedLM("translations", languages="en"))

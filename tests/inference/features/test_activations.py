@@ -35,7 +35,7 @@ LETTERS = "abcdefgh"
 
 
 @pytest.fixture(scope="module")
-def given(tmp_path_factory) -> Pretrained:
+def pretrained(tmp_path_factory) -> Pretrained:
     """A model of three layers of 24 with random weights, and a piece for each letter."""
     file = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
     pieces = [*SPECIAL_TOKENS, *LETTERS, *(f"##{letter}" for letter in LETTERS)]
@@ -72,14 +72,14 @@ def sentences() -> list[Sentence]:
 
 
 @pytest.fixture(scope="module")
-def encoded(given, sentences):
-    return Tagging(CLASSES).encode(sentences, given.tokenizer, MAX_LENGTH, labelled=False)
+def encoded(pretrained, sentences):
+    return Tagging(CLASSES).encode(sentences, pretrained.tokenizer, MAX_LENGTH, labelled=False)
 
 
 @pytest.fixture(scope="module")
-def expected(given, encoded) -> np.ndarray:
+def expected(pretrained, encoded) -> np.ndarray:
     """The activations [layers, words, D], computed window by window."""
-    bert = Transformer(given.spec)
+    bert = Transformer(pretrained.spec)
     forward = jax.jit(
         lambda params, batch: bert.apply(
             {"params": params}, batch, deterministic=True, method="hidden_states"
@@ -87,19 +87,19 @@ def expected(given, encoded) -> np.ndarray:
     )
     tokens = []
     for window in range(len(encoded)):
-        ids = np.full((1, MAX_LENGTH), given.tokenizer.pad_id)
+        ids = np.full((1, MAX_LENGTH), pretrained.tokenizer.pad_id)
         some = encoded.ids[encoded.starts[window] : encoded.starts[window + 1]]
         ids[0, : len(some)] = some
         mask = (np.arange(MAX_LENGTH) < len(some)).astype(np.int32)[None]
         batch = {"input_ids": ids, "input_mask": mask, "token_type_ids": 0 * ids}
-        states = forward(given.params["bert"], batch)
+        states = forward(pretrained.params["bert"], batch)
         tokens.append(np.stack([state[0, : len(some)] for state in states]))
     return np.concatenate(tokens, 1)[:, encoded.words]
 
 
 @pytest.mark.slow
-def test_activations_of_every_word(given, encoded, expected, tmp_path):
-    found = compute(tmp_path / "store", "train", encoded, all_layers(given, MAX_LENGTH))
+def test_activations_of_every_word(pretrained, encoded, expected, tmp_path):
+    found = compute(tmp_path / "store", "train", encoded, all_layers(pretrained, MAX_LENGTH))
     assert found.dtype == np.float16
     assert found.shape == (LAYERS + 1, len(encoded.words), WIDTH)
     np.testing.assert_allclose(found, expected, atol=4e-3)  # half of the last bit at 4 is 2e-3
@@ -107,8 +107,8 @@ def test_activations_of_every_word(given, encoded, expected, tmp_path):
     assert file.name.startswith("train-") and file.suffix == ".npy"
 
 
-def test_computed_once(given, encoded, tmp_path, monkeypatch):
-    extractor = all_layers(given, MAX_LENGTH)
+def test_computed_once(pretrained, encoded, tmp_path, monkeypatch):
+    extractor = all_layers(pretrained, MAX_LENGTH)
     first = compute(tmp_path, "dev", encoded, extractor)
     with monkeypatch.context() as patch:
         patch.setattr(Extractor, "vectors", lambda *_: pytest.fail("computed again"))
@@ -118,14 +118,14 @@ def test_computed_once(given, encoded, tmp_path, monkeypatch):
     ids = np.where(encoded.ids == 5, 6, encoded.ids)
     other = compute(tmp_path, "dev", dataclasses.replace(encoded, ids=ids), extractor)
     assert np.abs(other - first).max() > 0.1
-    params = jax.tree.map(lambda x: x * 1.1, given.params)
-    scaled = all_layers(dataclasses.replace(given, params=params), MAX_LENGTH)
+    params = jax.tree.map(lambda x: x * 1.1, pretrained.params)
+    scaled = all_layers(dataclasses.replace(pretrained, params=params), MAX_LENGTH)
     assert np.abs(compute(tmp_path, "dev", encoded, scaled) - first).max() > 0.1
     assert len(list(tmp_path.glob("dev-*.npy"))) == 3
 
 
-def test_damaged_activations_are_refused(given, encoded, tmp_path):
-    extractor = all_layers(given, MAX_LENGTH)
+def test_damaged_activations_are_refused(pretrained, encoded, tmp_path):
+    extractor = all_layers(pretrained, MAX_LENGTH)
     compute(tmp_path, "dev", encoded, extractor)
     (file,) = tmp_path.glob("dev-*.npy")
     content = file.read_bytes()
@@ -140,9 +140,9 @@ def test_damaged_activations_are_refused(given, encoded, tmp_path):
 
 
 @pytest.mark.slow
-def test_goes_on_where_it_was_interrupted(given, encoded, expected, tmp_path, monkeypatch):
+def test_goes_on_where_it_was_interrupted(pretrained, encoded, expected, tmp_path, monkeypatch):
     monkeypatch.setattr(activations, "_BLOCK_BYTES", 4 * (LAYERS + 1) * WIDTH * 12)  # 12 words
-    extractor, computed, vectors = all_layers(given, MAX_LENGTH), [], Extractor.vectors
+    extractor, computed, vectors = all_layers(pretrained, MAX_LENGTH), [], Extractor.vectors
 
     def some(self, texts, progress):
         if sum(computed) > len(encoded) // 2 and interrupted:
@@ -166,18 +166,18 @@ def test_goes_on_where_it_was_interrupted(given, encoded, expected, tmp_path, mo
     assert not list(tmp_path.glob("*.json")) + list(tmp_path.glob("*.partial"))
 
 
-def test_a_full_disk_is_noticed_beforehand(given, encoded, tmp_path, monkeypatch):
+def test_a_full_disk_is_noticed_beforehand(pretrained, encoded, tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(InputError, match="no room for [1-9][0-9.]* KiB of .*No space left"):
-        compute(tmp_path, "train", encoded, all_layers(given, MAX_LENGTH))
+        compute(tmp_path, "train", encoded, all_layers(pretrained, MAX_LENGTH))
     assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 
 
-def test_batches_of_words(given, encoded, sentences, expected, tmp_path):
-    store = compute(tmp_path, "train", encoded, all_layers(given, MAX_LENGTH))
+def test_batches_of_words(pretrained, encoded, sentences, expected, tmp_path):
+    store = compute(tmp_path, "train", encoded, all_layers(pretrained, MAX_LENGTH))
     family, layers = Tagging(CLASSES), (3, 1)
     words = WordFeatures.of_sentences(sentences, family, store, layers, labelled=True)
     assert len(words) == len(sentences)
@@ -185,7 +185,7 @@ def test_batches_of_words(given, encoded, sentences, expected, tmp_path):
 
     numbers, length = np.array([7, 0, 13]), 8
     batch = words.batch(
-        TASK_LOSSES["token_classification"].fields, numbers, 4, length, given.tokenizer.pad_id
+        TASK_LOSSES["token_classification"].fields, numbers, 4, length, pretrained.tokenizer.pad_id
     )
     shapes = {name: (array.shape, array.dtype.name) for name, array in batch.items()}
     assert shapes == {

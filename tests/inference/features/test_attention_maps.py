@@ -30,8 +30,8 @@ def test_each_layer_and_head_shares_itself_out(make_pretrained):
 
 
 def test_what_is_not_seen_has_no_share(make_pretrained, vocabulary):
-    given = make_pretrained()
-    causal = dataclasses.replace(given, spec=dataclasses.replace(given.spec, causal=True))
+    pretrained = make_pretrained()
+    causal = dataclasses.replace(pretrained, spec=dataclasses.replace(pretrained.spec, causal=True))
     _, maps = attention_maps(causal, TEXT, most=13)
     size = maps.shape[-1]
     assert (maps[..., ~np.tri(size, dtype=bool)] == 0).all()
@@ -72,17 +72,17 @@ def test_they_are_transformers_s(make_pretrained, vocabulary, tmp_path, kind):
     import transformers
 
     if kind == "bert":
-        given = make_pretrained("BertForMaskedLM")
+        pretrained = make_pretrained("BertForMaskedLM")
     else:
         spec = modernbert_models.SPEC
         if kind == "deberta-v2":
             sizes = {name: getattr(spec, name) for name in ("vocab_size", *spec.size_fields)}
             spec = DebertaV2Spec(**sizes, position_buckets=8)
-        given = modernbert_models.small_model(vocabulary, head_types.MASKED_LM, spec)
-    write_hugging_face(given, tmp_path)
+        pretrained = modernbert_models.small_model(vocabulary, head_types.MASKED_LM, spec)
+    write_hugging_face(pretrained, tmp_path)
     reference = transformers.AutoModel.from_pretrained(tmp_path, attn_implementation="eager").eval()
-    tokens, maps = attention_maps(given, TEXT, most=13)
-    ids = torch.tensor([[given.tokenizer.readable.index(token) for token in tokens]])
+    tokens, maps = attention_maps(pretrained, TEXT, most=13)
+    ids = torch.tensor([[pretrained.tokenizer.readable.index(token) for token in tokens]])
     with torch.no_grad():
         wanted = reference(input_ids=ids, output_attentions=True).attentions
     wanted = np.concatenate([each.numpy() for each in wanted])

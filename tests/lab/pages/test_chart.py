@@ -91,9 +91,9 @@ def test_a_long_curve_keeps_its_ends_and_extremes():
     # No stretch of the curve is left out, and each keeps its own extremes.
     assert np.diff(thin.steps).max() < 3 * 54_321 / 250
     for begin in range(0, 54_000, 1_000):
-        part = values[begin : begin + 1_000]
+        slice_ = values[begin : begin + 1_000]
         near = thin.values[(thin.steps >= begin - 250) & (thin.steps < begin + 1_250)]
-        assert np.nanmax(near) >= np.nanmax(part) and np.nanmin(near) <= np.nanmin(part)
+        assert np.nanmax(near) >= np.nanmax(slice_) and np.nanmin(near) <= np.nanmin(slice_)
 
 
 def test_a_page_of_many_curves_is_small():

@@ -21,7 +21,7 @@ B, S, N, H = 3, 7, 2, 5
 SEED = jnp.uint32(11)
 
 
-def _plain(qkv, mask, rate):
+def _reference(qkv, mask, rate):
     """Computes softmax(Q K^T / sqrt(H)) V, with dropout after softmax as in the reference."""
     query, key, value = qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2]
     scores = jnp.einsum("bsnh,btnh->bnst", query, key) / np.sqrt(qkv.shape[-1])
@@ -134,7 +134,7 @@ def test_value_and_gradient(qkv, name, rate):
         value, pull = jax.vjp(attend, qkv)
         return value, pull(towards)
 
-    expected = value_and_gradient(lambda qkv: _plain(qkv, mask, rate), qkv)
+    expected = value_and_gradient(lambda qkv: _reference(qkv, mask, rate), qkv)
     assert_close(value_and_gradient(result, qkv), expected)
 
 
@@ -154,14 +154,14 @@ def test_a_query_that_sees_no_key_has_no_gradient(qkv, name):
 
 def test_scores_of_any_size(qkv):
     """If each row's highest score were not subtracted, exp would overflow or lose the whole row."""
-    plain = jax.jit(lambda qkv: _plain(qkv, MASKS["padding"], 0.0))
+    reference = jax.jit(lambda qkv: _reference(qkv, MASKS["padding"], 0.0))
     attend = jax.jit(lambda qkv: _attend(qkv, "padding"))
     exact = np.round(np.asarray(qkv[..., :4]) * 64) / 64  # few bits: no score is rounded
     for shift in (-300, 300):
         large = np.stack(
             [np.full_like(exact[:, :, 0], 8), exact[:, :, 1] + shift, exact[:, :, 2]], 2
         )
-        assert_close(attend(large), plain(large))
+        assert_close(attend(large), reference(large))
 
 
 def test_one_array_of_scores_is_kept_for_the_gradient(qkv):
@@ -204,8 +204,8 @@ GIVEN = {
 @pytest.mark.parametrize("name", GIVEN)
 def test_value_and_gradients_of_query_key_value_and_bias(name, rows, implementation):
     """Those of `jax.nn.dot_product_attention`, at the queries that see a key."""
-    given, seen = GIVEN[name]
-    given = {key: jnp.asarray(x) if np.ndim(x) else x for key, x in given.items()}
+    masks, seen = GIVEN[name]
+    masks = {key: jnp.asarray(x) if np.ndim(x) else x for key, x in masks.items()}
     seen = np.broadcast_to(seen, (B, N, S, T))
     assert seen.any(-1).mean() > 0.5
     rng = np.random.default_rng(3)
@@ -214,7 +214,7 @@ def test_value_and_gradients_of_query_key_value_and_bias(name, rows, implementat
     towards = rng.normal(size=(B, S, N, H)) * seen.any(-1).swapaxes(1, 2)[..., None]
 
     def result(*arrays, bias):
-        return attention(*arrays, bias=bias, implementation=implementation, **given)
+        return attention(*arrays, bias=bias, implementation=implementation, **masks)
 
     def reference(*arrays, bias):
         return jax.nn.dot_product_attention(*arrays, bias, jnp.asarray(seen))
@@ -248,7 +248,7 @@ def test_heads_of_queries_share_keys_and_values(shared, implementation):
     heads, rng = 6, np.random.default_rng(7)
     shapes = (B, S, heads, H), (B, T, shared, H), (B, T, shared, H), (1, heads, S, T)
     query, key, value, bias = (rng.normal(size=shape).astype(np.float32) for shape in shapes)
-    given = dict(mask=ROOMS, segment_ids=OF_KEYS, query_segment_ids=OF_QUERIES, window=7)
+    masks = dict(mask=ROOMS, segment_ids=OF_KEYS, query_segment_ids=OF_QUERIES, window=7)
     seen = GIVEN["segment ids"][1] & (np.abs(PLACES) <= 7)
     sees = np.broadcast_to(seen.any(-1).swapaxes(1, 2)[..., None], (B, S, 1, 1))
     towards = (rng.normal(size=query.shape) * sees).astype(np.float32)
@@ -258,7 +258,7 @@ def test_heads_of_queries_share_keys_and_values(shared, implementation):
     def both(query, key, value, bias):
         def attend(query, key, value, bias):
             how = dict(bias=bias, drop=drop, implementation=implementation)
-            return attention(query, key, value, **given, **how)
+            return attention(query, key, value, **masks, **how)
 
         value, pull = jax.vjp(attend, query, key, value, bias)
         return value * sees, pull(jnp.asarray(towards))

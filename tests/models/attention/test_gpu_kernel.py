@@ -58,9 +58,9 @@ def _exact(arrays, mask, pattern, drop):
 @partial(jax.jit, static_argnums=(2,))
 def _found(arrays, mask, pattern, drop):
     """The same by the kernels."""
-    *given, gradient = arrays
+    *inputs, gradient = arrays
     attend = partial(by_kernel, mask=mask, pattern=pattern, drop=drop)
-    context, gradient_of = jax.vjp(attend, *given)
+    context, gradient_of = jax.vjp(attend, *inputs)
     return context * mask.keys[:, :, None, None], *gradient_of(gradient)
 
 
@@ -105,15 +105,15 @@ def test_what_is_kept_is_that_of_every_implementation(bits):
 
 @pytest.mark.devices(8)
 def test_devices_compute_what_one_device_computes():
-    """Rows and heads are split over devices; each finds its part of the mask."""
+    """Rows and heads are split over devices; each finds its slice of the mask."""
     arrays, mask = _case(50, 6, 32, packed=True)
     arrays, mask = arrays[:, [0, 1, 2, 0]], jax.tree.map(lambda x: x[jnp.array([0, 1, 2, 0])], mask)
     drop = DropoutSpec(SEED, 0.3, 16)
     expected = _exact(arrays, mask, AttentionPattern(), drop)
     placement = Placement(make_mesh(MeshSpec(data=-1, model=2)), sharding_layout("tensor"))
     with placement.active():
-        given = jax.device_put((list(arrays), mask), placement.batch)
-        found = _found(*given, AttentionPattern(), drop)
+        split_arrays = jax.device_put((list(arrays), mask), placement.batch)
+        found = _found(*split_arrays, AttentionPattern(), drop)
     assert_close(list(found), list(expected))
 
 

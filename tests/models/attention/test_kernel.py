@@ -187,7 +187,7 @@ def test_the_values_are_those_of_float64(dtype, tolerance):
     ),
 )
 def test_devices_compute_what_one_device_computes(name, model, length, heads, pattern, rate):
-    """Rows, heads and sequences are split over devices; each finds its part of the mask."""
+    """Rows, heads and sequences are split over devices; each finds its slice of the mask."""
     qkv, mask = _case(length, heads, 64, packed=True)
     qkv, mask = jax.tree.map(lambda x: jnp.concatenate([x, x, x[:2]]), (qkv, mask))
     by = rotation(jnp.arange(length), 64, 100.0)

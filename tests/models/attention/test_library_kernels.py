@@ -1,6 +1,6 @@
 """Attention by libraries' kernels, with functions of their contracts in the kernels' place.
 
-No GPU takes part: what is tested is what the kernels get, and what becomes of their results.
+No GPU is used: what is tested is what the kernels get, and what becomes of their results.
 """
 
 import sys

@@ -27,12 +27,12 @@ B, D, N, H = 3, 10, 6, 4
 
 
 def _module(shared: int, **changed) -> SelfAttention:
-    given = dict(
+    settings = dict(
         pattern=AttentionPattern(), implementation="einsum", rate=0.0, heads=N, head_width=H
     )
     init = jax.nn.initializers.normal(0.5)
-    given |= dict(qkv_init=init, output_init=init, precision=Precision(), key_value_heads=shared)
-    return SelfAttention(**given | changed)
+    settings |= dict(qkv_init=init, output_init=init, precision=Precision(), key_value_heads=shared)
+    return SelfAttention(**settings | changed)
 
 
 def _abstract(module: SelfAttention):
@@ -136,8 +136,8 @@ def test_a_cache_goes_on_as_all_at_once():
             token = jax.lax.dynamic_slice_in_dim(x, place, 1, axis=1)
             read = jnp.broadcast_to(jnp.arange(length) <= place, (B, length)).astype(jnp.int32)
             by = rotation(jnp.full((B, 1), place), H, 100.0)
-            given = {"params": params, "cache": cache}
-            y, changed = apply(given, token, Mask(read), by, mutable=["cache"])
+            variables = {"params": params, "cache": cache}
+            y, changed = apply(variables, token, Mask(read), by, mutable=["cache"])
             return changed["cache"], y[:, 0]
 
         cache, steps = jax.lax.scan(step, empty["attention"], jnp.arange(length))

@@ -37,7 +37,7 @@ def rotary(x: torch.Tensor) -> torch.Tensor:
 
 
 class Layer(nn.Module):
-    """One layer, with norms before its parts; dense layers have no bias."""
+    """One layer, with norms before its sublayers; dense layers have no bias."""
 
     def __init__(self, config: NeoBERTConfig):
         super().__init__()

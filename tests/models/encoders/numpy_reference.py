@@ -37,8 +37,8 @@ def silu(x):
 
 def layer_norm(x, scale, bias, epsilon):
     """Layer normalization (arXiv 1607.06450) of the last axis."""
-    apart = x - x.mean(-1, keepdims=True)
-    return apart / np.sqrt((apart**2).mean(-1, keepdims=True) + epsilon) * scale + bias
+    centered = x - x.mean(-1, keepdims=True)
+    return centered / np.sqrt((centered**2).mean(-1, keepdims=True) + epsilon) * scale + bias
 
 
 def rms_norm(x, scale, epsilon):
@@ -86,7 +86,7 @@ def _blocks(p, encoder, x, sees, activation, epsilon=1e-12, norm_first=False):
     """The blocks of the Transformer (arXiv 1706.03762, section 3.1).
 
     Args:
-      norm_first: whether the norm is before each part, as in GPT-2, and not after the sum.
+      norm_first: whether the norm is before each sublayer, as in GPT-2, and not after the sum.
 
     Returns:
       x [S, D], and the output of each layer.
@@ -251,9 +251,9 @@ def xlnet(p, ids, segments, positions, sees, activation=gelu, memory=None, sees_
     token = p["xlnet/embeddings/token"]
     width, remembered = token.shape[1], 0 if memory is None else memory.shape[1]
     place, segments = np.arange(-remembered, len(ids)), np.pad(segments, (remembered, 0))
-    apart = place[remembered:, None] - place  # [S, T]
+    distance = place[remembered:, None] - place  # [S, T]
     other = (segments[remembered:, None] != segments).astype(int)
-    angles = apart[..., None] / 10_000 ** (np.arange(0, width, 2) / width)
+    angles = distance[..., None] / 10_000 ** (np.arange(0, width, 2) / width)
     waves = np.concatenate([np.sin(angles), np.cos(angles)], -1)  # [S, T, D]
 
     def read(layer, x, known, sees):
@@ -367,7 +367,7 @@ def modernbert(p, ids, segments, positions, sees, activation=gelu, window=64):
 
 
 def _llama_like(p, name, x, positions, sees, activation, theta):
-    """EuroBERT's and NeoBERT's encoder: no biases, RMSNorm before each part, SwiGLU, rotation.
+    """EuroBERT's and NeoBERT's encoder: no biases, RMSNorm before each sublayer, SwiGLU, rotation.
 
     Heads of the query share those of key and value in the order of their numbers, as in grouped-
     query attention (arXiv 2305.13245). The epsilon of norms is 1e-5.

@@ -79,7 +79,7 @@ def _loss_and_gradient(spec, params, batch, key=None):
 
 
 @pytest.fixture(scope="module")
-def plain(spec, params, make_batch):
+def default(spec, params, make_batch):
     """The loss and the gradient with all switches at their defaults."""
     return _loss_and_gradient(spec, params, make_batch())
 
@@ -166,8 +166,8 @@ def test_initial_values_depend_on_the_key_alone(spec):
     "scan_layers, remat",
     [*itertools.product((False, True), ("attention", "layer")), (True, "none")],
 )
-def test_scan_and_remat_change_nothing(spec, params, make_batch, plain, scan_layers, remat):
-    batch, (loss, gradient) = make_batch(), plain
+def test_scan_and_remat_change_nothing(spec, params, make_batch, default, scan_layers, remat):
+    batch, (loss, gradient) = make_batch(), default
     if scan_layers:
         params, gradient = _stacked(params, 2), _stacked(gradient, 2)
     switched = dataclasses.replace(spec, scan_layers=scan_layers, remat=remat)
@@ -196,18 +196,18 @@ def test_remat_keeps_the_dropout_masks(spec, params, make_batch, scan_layers, re
 
 @pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True])
-def test_fused_attention_is_einsum_attention(spec, params, make_batch, plain, causal):
+def test_fused_attention_is_einsum_attention(spec, params, make_batch, default, causal):
     batch = make_batch()
     spec = dataclasses.replace(spec, causal=causal)
-    loss, gradient = _loss_and_gradient(spec, params, batch) if causal else plain
+    loss, gradient = _loss_and_gradient(spec, params, batch) if causal else default
     fused = dataclasses.replace(spec, attention="fused")
     other_loss, other_gradient = _loss_and_gradient(fused, params, batch)
     assert_close(other_loss, loss)
     assert_close(other_gradient, gradient, 1000, share=0.01)
 
 
-def test_vocabulary_padding_changes_nothing(spec, params, make_batch, plain):
-    batch, (loss, gradient) = make_batch(), plain
+def test_vocabulary_padding_changes_nothing(spec, params, make_batch, default):
+    batch, (loss, gradient) = make_batch(), default
     padded_spec = dataclasses.replace(spec, vocab_multiple=16)
     rows, extra = spec.vocab_size, padded_spec.padded_vocab_size - spec.vocab_size
     assert extra == 15
@@ -327,9 +327,9 @@ def test_not_causal_sees_both_ways(spec, params, make_batch):
 
 
 @pytest.mark.slow
-def test_bfloat16_is_near_float32(spec, params, make_batch, plain):
+def test_bfloat16_is_near_float32(spec, params, make_batch, default):
     """They differ by 3 % of the logits' deviation; parameters, gradients and logits are float32."""
-    batch, (loss, gradient) = make_batch(), plain
+    batch, (loss, gradient) = make_batch(), default
     half = dataclasses.replace(spec, compute_dtype="bfloat16")
     exact, rounded = _logits(spec, params, batch), _logits(half, params, batch)
     for name, logits in exact.items():
@@ -341,6 +341,6 @@ def test_bfloat16_is_near_float32(spec, params, make_batch, plain):
     assert half_loss.dtype == jnp.float32
     assert float(half_loss) == pytest.approx(float(loss), rel=0.01)
     norm = sum(np.vdot(leaf, leaf) for leaf in jax.tree.leaves(gradient)) ** 0.5
-    apart = jax.tree.map(np.subtract, half_gradient, gradient)
+    difference = jax.tree.map(np.subtract, half_gradient, gradient)
     assert {leaf.dtype for leaf in jax.tree.leaves(half_gradient)} == {jnp.dtype("float32")}
-    assert sum(np.vdot(leaf, leaf) for leaf in jax.tree.leaves(apart)) ** 0.5 < 0.05 * norm
+    assert sum(np.vdot(leaf, leaf) for leaf in jax.tree.leaves(difference)) ** 0.5 < 0.05 * norm

@@ -230,9 +230,9 @@ def test_fine_tuned_it_predicts_and_is_exported(case, run, tmp_path):
 def test_it_is_exported_and_goes_on_from_there(case, run, tiny_corpus, tmp_path):
     source = f"hf:{tmp_path / 'exported'}"
     assert max(convert.run(str(run), source).values()) < rounding(4)
-    given, trained = open_model(source), open_model(str(run))
-    assert given.spec == trained.spec
-    jax.tree.map(np.testing.assert_array_equal, given.params, trained.params)
+    pretrained, trained = open_model(source), open_model(str(run))
+    assert pretrained.spec == trained.spec
+    jax.tree.map(np.testing.assert_array_equal, pretrained.params, trained.params)
     config = case.config(tiny_corpus, init_from=source)
     assert pretrain.run(config, str(tmp_path / "again")) == 0
     rows = metrics_of(tmp_path / "again")

@@ -1,4 +1,4 @@
-"""ModernBERT: its function, its parts, and its sizes."""
+"""ModernBERT: its function, its layers, and its sizes."""
 
 import dataclasses
 import functools
@@ -247,8 +247,8 @@ def test_initial_values():
         else:
             deviations[name.removesuffix("/kernel")] = float(leaf.std()) / 0.8796256610342398
     layers = [f"modernbert/encoder/layer_{i}" for i in (0, 1)]
-    parts = ("attention/output", "output")
-    smaller = {f"{layer}/{part}" for layer in layers for part in parts} | {"masked_lm/transform"}
+    names = ("attention/output", "output")
+    smaller = {f"{layer}/{name}" for layer in layers for name in names} | {"masked_lm/transform"}
     assert smaller < deviations.keys() and len(deviations) == 1 + 2 * 4 + 1
     for name, deviation in deviations.items():
         assert deviation == pytest.approx(0.01 if name in smaller else 0.02, rel=0.02), name
@@ -276,8 +276,8 @@ def test_names_cover_the_parameters_of_every_variant(changes):
 
     shapes = jax.eval_shape(init, text_inputs(spec, B=2, S=17))
     wanted = flatten_dict(nn.unbox(shapes), sep="/")
-    plain = dataclasses.replace(spec, vocab_multiple=1)
-    result = flatten_dict(random_params(head_types.MASKED_LM, plain), sep="/")
+    unpadded = dataclasses.replace(spec, vocab_multiple=1)
+    result = flatten_dict(random_params(head_types.MASKED_LM, unpadded), sep="/")
     assert wanted.keys() == result.keys()
     rows = {"modernbert/embeddings/token", "masked_lm/bias"}
     for name, leaf in wanted.items():
@@ -293,8 +293,8 @@ def test_remat_changes_nothing(remat):
 
     def gradient(spec):
         def loss(params):
-            given = _inputs(ids, mask)
-            output = Transformer(spec).apply({"params": params}, given, deterministic=True)
+            inputs = _inputs(ids, mask)
+            output = Transformer(spec).apply({"params": params}, inputs, deterministic=True)
             return (output**2 * mask[..., None]).sum()
 
         return jax.jit(jax.grad(loss))(params)
@@ -334,8 +334,8 @@ def test_rotary_positions_are_relative():
     encoder, mask = Transformer(spec), np.ones_like(ids)
     apply = jax.jit(functools.partial(encoder.apply, deterministic=True))
     alone = apply({"params": params}, _inputs(ids, mask))
-    behind = _inputs(*(np.pad(x, [(0, 0), (8, 0)]) for x in (ids, mask)))
-    later = np.asarray(apply({"params": params}, behind))[:, 8:]
+    padded = _inputs(*(np.pad(x, [(0, 0), (8, 0)]) for x in (ids, mask)))
+    later = np.asarray(apply({"params": params}, padded))[:, 8:]
     assert_close(later, alone)
 
 

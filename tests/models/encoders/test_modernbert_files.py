@@ -57,19 +57,19 @@ def test_out_and_in_is_bit_equal(vocabulary, folder, kind):
 
 def test_what_was_written_with_earlier_paths_is_the_same_model(vocabulary, folder, monkeypatch):
     """A folder of ours is read with the paths of now, and the identity is the first one."""
-    given = small_model(vocabulary, head_types.MASKED_LM)
-    flat, pairs = flatten_dict(given.params, sep="/"), reverse(RENAMES["modernbert"])
+    model = small_model(vocabulary, head_types.MASKED_LM)
+    flat, pairs = flatten_dict(model.params, sep="/"), reverse(RENAMES["modernbert"])
     before = unflatten_dict({renamed(path, pairs): flat[path] for path in flat}, sep="/")
     assert before["modernbert"]["encoder"]["layer_4"].keys() >= {"feed_forward"}
     assert before["masked_lm"].keys() == {"head", "bias"}
-    earlier = dataclasses.replace(given, params=before)
+    earlier = dataclasses.replace(model, params=before)
     own_folder.write_folder(earlier, folder)
     again = own_folder.read_folder(folder, "again")
-    _assert_equal(again.params, given.params)
+    _assert_equal(again.params, model.params)
     monkeypatch.setattr(pretrained, "RENAMES", {})
-    first, now = earlier.identity, given.identity
+    first, now = earlier.identity, model.identity
     monkeypatch.undo()
-    assert again.identity == given.identity == first != now
+    assert again.identity == model.identity == first != now
 
 
 @pytest.mark.peers
@@ -98,7 +98,7 @@ def test_transformers_own_folder_is_read(vocabulary, folder):
     peer = transformers.ModernBertModel(transformers.ModernBertConfig(**config))
     peer.save_pretrained(folder)
     (folder / "vocab.txt").write_text(vocabulary.read_text())
-    model = read_hugging_face(folder, "hf:theirs")
+    model = read_hugging_face(folder, "hf:peer")
     assert model.head_type == head_types.ENCODER and model.spec == SPEC
     state = peer.state_dict()
     qkv = model.params["modernbert"]["encoder"]["layer_1"]["attention"]["qkv"]["kernel"]
@@ -143,13 +143,13 @@ def test_served_it_takes_what_it_reads(vocabulary, folder):
     ],
 )
 def test_a_task_begins_from_the_head_of_the_masked_lm(vocabulary, kind):
-    given = small_model(vocabulary, head_types.MASKED_LM)
-    began = given.beginning(kind)
+    model = small_model(vocabulary, head_types.MASKED_LM)
+    began = model.beginning(kind)
     head = "pooler" if kind == head_types.SEQUENCE_CLASSIFICATION else "token_head"
     assert began.keys() - {"pooler"} == {"modernbert", head} - {"pooler"}
-    of_lm = given.params["masked_lm"]
+    of_lm = model.params["masked_lm"]
     _assert_equal(began[head], {"dense": of_lm["transform"], "norm": of_lm["norm"]})
-    assert began["modernbert"] is given.params["modernbert"]
+    assert began["modernbert"] is model.params["modernbert"]
     again = small_model(vocabulary, kind)
     assert again.beginning(kind, again.classes).keys() >= again.params.keys()
     assert not {"classifier", "span"} & again.beginning(head_types.MASKED_LM).keys()

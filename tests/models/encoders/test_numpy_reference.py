@@ -59,10 +59,10 @@ FAMILIES = {
 def _model(name: str, **changes):
     """A model, and the function of its numpy form; without `hidden_act`, each has its own."""
     forward, own = FAMILIES[name]
-    given = own | changes
-    if "hidden_act" in given:
-        forward = functools.partial(forward, activation=ACTIVATIONS[given["hidden_act"]])
-    spec = ENCODERS[name].spec(**SIZES | given)
+    settings = own | changes
+    if "hidden_act" in settings:
+        forward = functools.partial(forward, activation=ACTIVATIONS[settings["hidden_act"]])
+    spec = ENCODERS[name].spec(**SIZES | settings)
     return PreTrainingModel(spec, next_sentence=name == "bert"), forward
 
 
@@ -177,10 +177,10 @@ def test_embeddings_by_what_a_batch_gives(name):
     inputs = {"input_ids": ids, "input_mask": np.ones_like(ids)}
     if name != "xlm":
         inputs["token_type_ids"] = segments
-    given = {"segment_ids": np.repeat([[1, 2]], [17, 12], 1)}, {"position_ids": positions}
+    documents = {"segment_ids": np.repeat([[1, 2]], [17, 12], 1)}, {"position_ids": positions}
 
     def embed(model, inputs):
-        return [model.encoder.embeddings(inputs | each, deterministic=True) for each in given]
+        return [model.encoder.embeddings(inputs | each, deterministic=True) for each in documents]
 
     found = jax.jit(functools.partial(model.apply, method=embed))({"params": params}, inputs)
     by_path, sees = _by_path(params), np.ones((LENGTH, LENGTH), bool)
@@ -323,11 +323,11 @@ def test_the_reference_is_that_of_transformers(name):
     rng = np.random.default_rng(6)
     ids = rng.integers(5, VOCABULARY, LENGTH)  # without the ids of padding
     segments = rng.integers(0, spec.type_vocab_size or 2, LENGTH)
-    given = {"input_ids": ids}
+    inputs = {"input_ids": ids}
     if spec.type_vocab_size:
-        given["langs" if name == "xlm" else "token_type_ids"] = segments
+        inputs["langs" if name == "xlm" else "token_type_ids"] = segments
     with torch.inference_mode():
-        logits = peer(**{key: torch.tensor(each)[None] for key, each in given.items()}).logits
+        logits = peer(**{key: torch.tensor(each)[None] for key, each in inputs.items()}).logits
     sees = np.ones((LENGTH, LENGTH), bool)
     _, found = forward(_by_path(params), ids, segments, np.arange(LENGTH), sees)
     assert_close(found["masked_lm"], logits[0].numpy())

@@ -108,9 +108,9 @@ def assert_each_is_as_alone(spec, params, packed):
     """Checks the logits of a packed batch."""
     together = logits_of(spec, params, packed)
     batch, origins = alone(packed)
-    apart = logits_of(spec, params, batch)
+    separate = logits_of(spec, params, batch)
     assert len(origins) == 11
-    for (row, here), logits in zip(origins, apart, strict=True):
+    for (row, here), logits in zip(origins, separate, strict=True):
         length = here.stop - here.start
         assert_close(together[row, here], logits[:length])
 
@@ -172,9 +172,9 @@ def test_loss_and_gradients_are_those_of_each_document_alone(
         return mean(params), objective.counts(batch)["mlm_loss"]
 
     (together, gradient), count = loss_and_gradient(packed_form, packed)
-    (apart, expected), same_count = loss_and_gradient(form, alone(packed)[0])
+    (separate, expected), same_count = loss_and_gradient(form, alone(packed)[0])
     assert count == same_count == {"masked_lm": 15, "left_to_right": 39}[form.name]
-    assert_close(together, apart)
+    assert_close(together, separate)
     assert_close(gradient, expected, 1000, share=0.01)
 
 
@@ -194,8 +194,8 @@ def test_other_documents_change_no_bit(spec, params, packed, attention):
 
 def test_a_row_of_one_document_is_a_row_that_is_not_packed(spec, params, packed):
     whole = {name: packed[name][3:] for name in packed}
-    plain = {name: whole[name] for name in whole if name != "segment_ids"}
-    assert_close(logits_of(spec, params, whole), logits_of(spec, params, plain))
+    unpacked = {name: whole[name] for name in whole if name != "segment_ids"}
+    assert_close(logits_of(spec, params, whole), logits_of(spec, params, unpacked))
 
 
 def test_positions_start_anew():

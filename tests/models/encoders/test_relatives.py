@@ -97,12 +97,12 @@ def test_names_cover_the_parameters(name, kind):
         lambda leaf: rng.normal(size=leaf.shape).astype(leaf.dtype),
         nn.unbox(jax.eval_shape(init, text_inputs(spec, **shape))),
     )
-    plain = to_canonical(params, spec)
+    canonical = to_canonical(params, spec)
     classes = 1 if "C" in head_spec.axes else 5
     entries = array_names(head_spec.parts(spec), spec, kind, classes)
-    again = to_jax(to_hf(plain, entries), entries, "test")
-    assert flatten_dict(again).keys() == flatten_dict(plain).keys()
-    jax.tree.map(np.testing.assert_array_equal, again, plain)
+    again = to_jax(to_hf(canonical, entries), entries, "test")
+    assert flatten_dict(again).keys() == flatten_dict(canonical).keys()
+    jax.tree.map(np.testing.assert_array_equal, again, canonical)
     padded = from_canonical(again, spec)[name]["embeddings"]["token"]
     assert padded.shape[0] == 104 and not padded[VOCABULARY:].any()
 
@@ -211,10 +211,10 @@ def _assert_is_the_function(name, kind, tokenizer, **settings):
     assert model.missing == ()
     inputs = random_inputs(model)
     found = outputs(model.model(), model.params, inputs)
-    given = {name: torch.tensor(array).long() for name, array in inputs.items()}
-    given["attention_mask"] = given.pop("input_mask")
+    tensors = {name: torch.tensor(array).long() for name, array in inputs.items()}
+    tensors["attention_mask"] = tensors.pop("input_mask")
     with torch.inference_mode():
-        reference = peer(**given)
+        reference = peer(**tensors)
     wanted = {
         key: reference[next(each for each in OUTPUTS[key] if each in reference)].numpy()
         for key in found
@@ -251,9 +251,9 @@ def test_gradients_of_predicted_tokens(name, tokenizer):
         return (cross_entropy(logits, jnp.asarray(labels)) * mask).sum() / mask.sum()
 
     grads = to_hf(jax.tree.map(np.asarray, jax.jit(jax.grad(loss))(model.params)), model.entries)
-    given = {name: torch.tensor(array).long() for name, array in inputs.items()}
-    given["attention_mask"] = given.pop("input_mask")
-    peer(**given, labels=torch.tensor(wanted)).loss.backward()
+    tensors = {name: torch.tensor(array).long() for name, array in inputs.items()}
+    tensors["attention_mask"] = tensors.pop("input_mask")
+    peer(**tensors, labels=torch.tensor(wanted)).loss.backward()
     reference = {
         key: array.grad for key, array in peer.named_parameters() if array.grad is not None
     }
@@ -316,13 +316,13 @@ def test_positions_and_languages_that_a_batch_gives(name, tokenizer):
     in_b = column >= begin
     positions = column - begin * in_b
     inputs["position_ids"] = positions.astype(np.int32)
-    given = {key: torch.tensor(array).long() for key, array in inputs.items()}
-    given["attention_mask"] = given.pop("input_mask")
+    tensors = {key: torch.tensor(array).long() for key, array in inputs.items()}
+    tensors["attention_mask"] = tensors.pop("input_mask")
     if name in LIKE_ROBERTA:
-        given["position_ids"] = torch.tensor(np.where(mask, positions + 2, 1)).long()
+        tensors["position_ids"] = torch.tensor(np.where(mask, positions + 2, 1)).long()
     if name == "xlm":
         inputs["language_ids"] = np.where(in_b, 3, 1).astype(np.int32)
-        given["langs"] = torch.tensor(inputs["language_ids"]).long()
+        tensors["langs"] = torch.tensor(inputs["language_ids"]).long()
     weights = np.random.default_rng(4).normal(size=(*mask.shape, VOCABULARY)) * mask[..., None]
 
     def summed(params):
@@ -330,7 +330,7 @@ def test_positions_and_languages_that_a_batch_gives(name, tokenizer):
         return (logits * weights).sum(), logits
 
     (_, found), grads = jax.jit(jax.value_and_grad(summed, has_aux=True))(model.params)
-    logits = peer(**given).logits
+    logits = peer(**tensors).logits
     wanted = {"masked_lm": logits.detach().numpy()}
     assert greatest_difference(wanted, {"masked_lm": np.asarray(found)}, inputs) < _limit(wanted)
     alone = outputs(model.model(), model.params, {k: inputs[k] for k in random_inputs(model)})

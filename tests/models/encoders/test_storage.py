@@ -18,7 +18,7 @@ from tests.helpers.closeness import assert_close
 from tests.helpers.slow_cases import others_slow
 
 STORED = {
-    "plain": {},
+    "canonical": {},
     "scanned": {"scan_layers": True},
     "padded": {"vocab_multiple": 64},
     "both": {"scan_layers": True, "vocab_multiple": 64},
@@ -35,20 +35,20 @@ def _random_params(spec):
     )
 
 
-@pytest.mark.parametrize("name", others_slow(STORED, "plain", "scanned", "padded"))
+@pytest.mark.parametrize("name", others_slow(STORED, "canonical", "scanned", "padded"))
 def test_write_then_read(spec, name):
-    plain, switches = _random_params(spec), STORED[name]
-    stored = from_canonical(plain, dataclasses.replace(spec, **switches))
+    canonical, switches = _random_params(spec), STORED[name]
+    stored = from_canonical(canonical, dataclasses.replace(spec, **switches))
     again = to_canonical(stored, dataclasses.replace(spec, **switches))
-    again, plain = flatten_dict(again, sep="/"), flatten_dict(plain, sep="/")
-    assert again.keys() == plain.keys()
-    for name, leaf in plain.items():
+    again, canonical = flatten_dict(again, sep="/"), flatten_dict(canonical, sep="/")
+    assert again.keys() == canonical.keys()
+    for name, leaf in canonical.items():
         assert leaf.tobytes() == again[name].tobytes(), name
 
 
 @pytest.mark.parametrize("switches", STORED.values(), ids=STORED)
 def test_the_model_stays_the_same(spec, make_batch, switches):
-    plain, batch = _random_params(spec), make_batch()
+    canonical, batch = _random_params(spec), make_batch()
     inputs = {name: batch[name] for name in TEXT}
 
     def logits(spec, params):
@@ -56,7 +56,7 @@ def test_the_model_stays_the_same(spec, make_batch, switches):
         return jax.jit(lambda p: model.apply({"params": p}, inputs, deterministic=True))(params)
 
     other = dataclasses.replace(spec, **switches)
-    wanted, found = logits(spec, plain), logits(other, from_canonical(plain, other))
+    wanted, found = logits(spec, canonical), logits(other, from_canonical(canonical, other))
     result = {name: np.asarray(found[name])[..., : wanted[name].shape[-1]] for name in wanted}
     assert_close(result, wanted)
 
@@ -65,10 +65,10 @@ def test_the_model_stays_the_same(spec, make_batch, switches):
 @pytest.mark.parametrize("remat", ["none", "layer"])
 def test_hidden_states(spec, make_batch, scan_layers, remat):
     """Each is the output of a model with that many layers; the last is the sequence output."""
-    plain, batch = _random_params(spec)["bert"], make_batch()
+    canonical, batch = _random_params(spec)["bert"], make_batch()
     inputs = {name: batch[name] for name in TEXT}
     other = dataclasses.replace(spec, scan_layers=scan_layers, remat=remat)
-    params = from_canonical({"bert": plain}, other)["bert"]
+    params = from_canonical({"bert": canonical}, other)["bert"]
 
     @jax.jit
     def states(params):
@@ -81,5 +81,5 @@ def test_hidden_states(spec, make_batch, scan_layers, remat):
     for layers in range(1, spec.num_hidden_layers + 1):
         shallow = Transformer(dataclasses.replace(spec, num_hidden_layers=layers))
         wanted = jax.jit(lambda p, m=shallow: m.apply({"params": p}, inputs, deterministic=True))
-        assert_close(found[layers], wanted(plain))
+        assert_close(found[layers], wanted(canonical))
     assert not np.allclose(found[0], found[1], atol=0.1)

@@ -82,7 +82,7 @@ def _reference(model, batch, *, streams: bool, memory: bool):
     """The logits, and the memories [B, L, M, D] if there is one."""
     import torch
 
-    given = {
+    tensors = {
         "input_ids": torch.tensor(batch["input_ids"]).long(),
         "attention_mask": torch.tensor(batch["input_mask"]).double(),
         "token_type_ids": torch.tensor(batch["token_type_ids"]).long(),
@@ -90,9 +90,9 @@ def _reference(model, batch, *, streams: bool, memory: bool):
     if streams:
         hidden = _hidden(batch["order"], batch["masked_lm_positions"])
         one_hot = np.eye(LENGTH)[batch["masked_lm_positions"]]
-        given |= {"perm_mask": torch.tensor(hidden), "target_mapping": torch.tensor(one_hot)}
+        tensors |= {"perm_mask": torch.tensor(hidden), "target_mapping": torch.tensor(one_hot)}
     mems = [torch.tensor(each).double() for each in batch["memory"].transpose(1, 2, 0, 3)]
-    found = model(**given, mems=mems if memory else None, use_mems=True)
+    found = model(**tensors, mems=mems if memory else None, use_mems=True)
     return found.logits, torch.stack(found.mems).permute(2, 0, 1, 3)
 
 
@@ -124,8 +124,8 @@ def test_outputs_are_those_of_transformers(streams, memory, scanned):
     batch = _batch()
     with torch.inference_mode():
         wanted, remembered = _reference(_peer(arrays), batch, streams=streams, memory=memory)
-    given = spec, from_canonical(params, spec), batch
-    found, layers = jax.device_get(_logits(*given, streams=streams, memory=memory))
+    arguments = spec, from_canonical(params, spec), batch
+    found, layers = jax.device_get(_logits(*arguments, streams=streams, memory=memory))
     real = np.ones(wanted.shape[:2], bool) if streams else batch["input_mask"] > 0
     assert real.sum() in (ROWS * PREDICTED, ROWS * LENGTH - 3)
     assert_close(found[real], wanted.numpy()[real])
@@ -219,7 +219,7 @@ def test_packed_documents_do_not_see_each_other():
     packed = batch | {"segment_ids": np.repeat([[1] * 5 + [2] * 8], ROWS, 0).astype(np.int32)}
     whole = np.asarray(read(packed))
     first, second = (
-        read({name: x[:, part] for name, x in batch.items()}) for part in (slice(5), slice(5, 13))
+        read({name: x[:, cut] for name, x in batch.items()}) for cut in (slice(5), slice(5, 13))
     )
     assert_close(whole[:, :5], first)
     assert_close(whole[:, 5:], second)

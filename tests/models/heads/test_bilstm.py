@@ -31,8 +31,8 @@ def inputs():
 
 def init(tagger, inputs):
     """Makes new parameters."""
-    fresh = jax.jit(lambda key: tagger.init(key, inputs, deterministic=True))
-    return nn.unbox(fresh(jax.random.key(0)))["params"]
+    init = jax.jit(lambda key: tagger.init(key, inputs, deterministic=True))
+    return nn.unbox(init(jax.random.key(0)))["params"]
 
 
 def build(combine: str, inputs, **fields):
@@ -93,7 +93,7 @@ def test_the_penalty_of_mixes(inputs):
     rng = np.random.default_rng(2)
     params = jax.tree.map(lambda x: rng.normal(size=x.shape), nn.unbox(shapes)["params"])
     labels = np.zeros(inputs["word_mask"].shape, np.int32)
-    apply = jax.jit(lambda given: tagger.apply({"params": params}, given, deterministic=True))
+    apply = jax.jit(lambda inputs: tagger.apply({"params": params}, inputs, deterministic=True))
     penalty = apply(inputs | {"label_ids": labels})["penalty"]
     wanted = sum((params[f"mix_{i}"]["s"] ** 2).sum() for i in (0, 1))
     assert_close(penalty, [wanted] * ROWS)
@@ -120,8 +120,8 @@ def test_gradient_is_that_of_autodiff(inputs, monkeypatch):
 
     def gradient():
         def loss(params, activations):
-            given = inputs | {"activations": activations}
-            found = tagger.apply({"params": params}, given, deterministic=True)
+            batch = inputs | {"activations": activations}
+            found = tagger.apply({"params": params}, batch, deterministic=True)
             return (jnp.sin(found["logits"]) * mask[..., None]).sum()
 
         return jax.jit(jax.grad(loss, argnums=(0, 1)))(params, activations.astype(np.float32))
@@ -186,8 +186,8 @@ def test_over_an_encoder_as_pytorch(spec, make_batch, kind):
     """A class of a text is read from the last states, those of tokens from the state at each."""
     model = HEAD_SPECS[kind].build(dataclasses.replace(spec, causal=True), CLASSES)
     model, batch = model.clone(bilstm=BiLstm(HIDDEN, 2, 0.0)), make_batch()
-    fresh = jax.jit(partial(model.init, deterministic=True))
-    variables = nn.unbox(fresh(jax.random.key(0), batch))
+    init = jax.jit(partial(model.init, deterministic=True))
+    variables = nn.unbox(init(jax.random.key(0), batch))
     params, mask = variables["params"], batch["input_mask"]
     assert params.keys() == {"bert", "bilstm", "classifier"}
     run = partial(model.apply, deterministic=True)

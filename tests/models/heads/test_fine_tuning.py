@@ -83,8 +83,8 @@ def _built(spec, kind: str, way: str):
     model = model.clone(bilstm=BiLstm(10, depth, 0.0) if depth else None)
     sizes = dict(B=1, C=2, S=5) if kind == head_types.MULTIPLE_CHOICE else dict(B=1, S=5)
     some = zeros(text_inputs(spec, **sizes))
-    fresh = jax.jit(lambda key: model.init(key, some, deterministic=True)["params"])
-    params = nn.unbox(fresh(jax.random.key(0)))
+    init = jax.jit(lambda key: model.init(key, some, deterministic=True)["params"])
+    params = nn.unbox(init(jax.random.key(0)))
     apply = jax.jit(lambda inputs: model.apply({"params": params}, inputs, deterministic=True))
     return model, params, lambda batch: jax.device_get(apply(batch))
 

@@ -29,8 +29,8 @@ def softmax():
         "bias": jnp.asarray(rng.normal(0, 0.5, 24), jnp.float32),
     }
     x = rng.normal(size=(2, 3, WIDTH)).astype(np.float32)
-    fresh = jax.eval_shape(module.init, jax.random.key(0), x, np.zeros((2, 3), int))
-    assert jax.tree.map(np.shape, nn.unbox(fresh)["params"]) == jax.tree.map(np.shape, params)
+    initial = jax.eval_shape(module.init, jax.random.key(0), x, np.zeros((2, 3), int))
+    assert jax.tree.map(np.shape, nn.unbox(initial)["params"]) == jax.tree.map(np.shape, params)
     return module, params, x, np.array([[0, 5, 22], [11, 40, 1]])
 
 

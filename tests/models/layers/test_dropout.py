@@ -94,12 +94,12 @@ def test_runs_in_a_matrix_are_those_of_chance():
 
 
 def test_rows_share_stretches_as_rarely_as_stated():
-    """B rows of n elements have B**2 n / 2**32 pairs that share a part of their bits, shifted."""
+    """B rows of n elements have B**2 n / 2**32 pairs that share some of their bits, shifted."""
     rows, width, seeds = 4096, 256, 8
     pairs, drawn = 0, jax.jit(random_bits, static_argnums=1)
     for seed in range(seeds):
         bits = np.asarray(drawn(np.uint32(seed), (rows, width)))
-        # If two rows share a part, one of them begins inside the other.
+        # If two rows share bits, one of them begins inside the other.
         found = np.flatnonzero(np.isin(bits, bits[:, 0]) & (np.arange(width) > 0))
         for row, column in zip(*np.divmod(found, width), strict=True):
             (other,) = np.flatnonzero(bits[:, 0] == bits[row, column])

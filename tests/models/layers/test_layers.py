@@ -24,15 +24,15 @@ def _integers(*shape):
     return jnp.asarray(np.random.default_rng(shape).integers(-2, 3, shape), jnp.float32)
 
 
-def _assert_same_pull(result, plain, *inputs, random=_random, dtype=np.float32):
-    towards = random(*jax.eval_shape(plain, *inputs).shape)
+def _assert_same_pull(result, reference, *inputs, random=_random, dtype=np.float32):
+    towards = random(*jax.eval_shape(reference, *inputs).shape)
 
     @partial(jax.jit, static_argnums=0)
     def value_and_pull(function, *inputs):
         value, pull = jax.vjp(function, *inputs)
         return value, pull(towards)
 
-    found, expected = value_and_pull(result, *inputs), value_and_pull(plain, *inputs)
+    found, expected = value_and_pull(result, *inputs), value_and_pull(reference, *inputs)
     assert [x.dtype for x in jax.tree.leaves(found)] == [x.dtype for x in jax.tree.leaves(expected)]
     assert_close(found, expected, dtype=dtype)
 

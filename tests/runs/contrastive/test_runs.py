@@ -145,7 +145,7 @@ def test_from_a_config_to_a_model(name, weights, tmp_path):
         ({"sparsity": (0.1, 0.0)}, ": is for config.task.kind='sparse'"),
         ({"sparsity": (0.1,)}, "config.sparsity=[0.1]: expected `array` of length 2"),
         ({"batch_size": 1}, ": must be at least 2"),
-        ({"chunks": 3}, "config.batch_size=8 does not divide into config.chunks=3 parts"),
+        ({"chunks": 3}, "config.batch_size=8 is not a multiple of config.chunks=3"),
         ({"epochs": 0.0, "total_steps": 0}, ": must be above 0"),
         (
             {"loss": {"name": "triplet"}},

@@ -144,18 +144,25 @@ def test_a_query_does_not_find_itself(tmp_path):
 )
 def test_a_line_of_broken_json_is_no_text(line, tmp_path):
     (tmp_path / "in.txt").write_text(f"cat\n{line}\n")
-    given = "hf:none", str(tmp_path / "in.txt"), str(tmp_path / "out")
+    arguments = "hf:none", str(tmp_path / "in.txt"), str(tmp_path / "out")
     with pytest.raises(InputError, match='in.txt line 2: .*write {"text": "..."}'):
-        predict_vectors.run(*given, None, 1)
+        predict_vectors.run(*arguments, None, 1)
     (tmp_path / "in.txt").write_text("cat\n")
     with pytest.raises(InputError, match="^--documents=absent.txt: no such file"):
-        predict_vectors.run(*given, "absent.txt", 1)
+        predict_vectors.run(*arguments, "absent.txt", 1)
 
 
 @pytest.mark.parametrize("spec", ["sts.csv", "pairs:", "likely:sts.csv"])
 def test_bad_names_of_data(spec):
-    with pytest.raises(InputError, match="must be pairs:DIR, likeness:FILE or retrieval:DIR"):
+    with pytest.raises(InputError, match="must be pairs:DIR, similarity:FILE or retrieval:DIR"):
         read_evaluation(spec, Columns())
+
+
+def test_the_earlier_name_of_similarity(tmp_path):
+    (tmp_path / "sts.csv").write_text("text,text_b,score\ncat,the cat,5\ncat,blue,1\n")
+    names = (f"{form}:{tmp_path}/sts.csv" for form in ("likeness", "similarity"))
+    before, now = (read_evaluation(name, Columns()) for name in names)
+    assert before.pairs == now.pairs and len(now.pairs) == 2
 
 
 # ------------------------------------------------------------------------- the programs
@@ -165,10 +172,10 @@ def test_bad_names_of_data(spec):
 def vectors(tmp_path):
     """A folder with a model of vectors, and the model."""
     (tmp_path / "vocab.txt").write_text("\n".join(PIECES) + "\n")
-    given = small_model(tmp_path / "vocab.txt", "BertModel")
+    pretrained = small_model(tmp_path / "vocab.txt", "BertModel")
     embedding = Embedding(query_prompt="the ", passage_length=8)
-    model = SimpleNamespace(**{**vars(given), "embedding": embedding})
-    model = type(given)(**vars(model))
+    model = SimpleNamespace(**{**vars(pretrained), "embedding": embedding})
+    model = type(pretrained)(**vars(model))
     (tmp_path / "model").mkdir()
     write_hugging_face(model, tmp_path / "model")
     return f"hf:{tmp_path / 'model'}"
@@ -204,7 +211,7 @@ def test_nearest_documents_and_scores(vectors, tmp_path, capsys):
     assert_close(list(by_hand), [one, two])
     (tmp_path / "sts.csv").write_text("text,text_b,score\ncat,the cat,5\ncat,blue,1\ndog,7,2\n")
     found = evaluate_similarity.run(
-        vectors, f"likeness:{tmp_path}/sts.csv", str(tmp_path / "scores.json")
+        vectors, f"similarity:{tmp_path}/sts.csv", str(tmp_path / "scores.json")
     )
     ((name, scores),) = found.items()
     assert json.loads((tmp_path / "scores.json").read_text())["scores"][name] == scores

@@ -77,11 +77,11 @@ def test_all_are_tried_and_the_best_is_kept(search, run):
 def test_every_trial_has_what_it_gave_in_its_own_folder(search, run):
     one, trials, _ = search(learning_rate=(LEARNS, TOO_HIGH), restarts=2)
     results = one.complete()
-    for name, given in zip(trials.trained, results["trials"], strict=True):
+    for name, reported in zip(trials.trained, results["trials"], strict=True):
         own = read_trial(run / "trials" / name)
         assert own.pop("data").keys() == {"weights", "train", "dev", "test"}
-        assert own == given
-        assert (given["seconds"] is None) == (given["value"] is None)
+        assert own == reported
+        assert (reported["seconds"] is None) == (reported["value"] is None)
 
 
 def test_the_scores_are_those_of_the_predictions(search, run):
@@ -129,7 +129,7 @@ def test_planned_trials_are_printed(search, capsys):
     printed = capsys.readouterr().out.splitlines()
     assert printed[0].startswith("CoLA: 61 training sequences of ")
     assert printed[0].endswith("to score: 51 dev")
-    assert printed[1].startswith("17 parameters; batches in parts of 16 x 8, 16 tokens, ")
+    assert printed[1].startswith("17 parameters; microbatches of 16 x 8, 16 tokens, ")
     assert printed[2] == "3 trials, the first of 8 steps"
 
 

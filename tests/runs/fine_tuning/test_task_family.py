@@ -61,10 +61,10 @@ def test_a_family_comes_back_from_the_folder_of_its_model(make_pretrained, tmp_p
 def test_an_answer_network_comes_back_from_a_folder_of_ours(make_pretrained, tmp_path):
     """With its steps, and it predicts as before; transformers and servers have none."""
     family = AnsweredPairs(CLASSES, True, steps=3, step_dropout=0.25)
-    given, kind = make_pretrained("BertModel"), head_types.ANSWER_NETWORK
-    params = nn.unbox(jax.jit(encoder_with_head(family, given.spec).init)(jax.random.key(0)))
+    pretrained, kind = make_pretrained("BertModel"), head_types.ANSWER_NETWORK
+    params = nn.unbox(jax.jit(encoder_with_head(family, pretrained.spec).init)(jax.random.key(0)))
     about = dict(head_type=kind, classes=CLASSES, task=remembered(family, 11))
-    made = dataclasses.replace(given, params=jax.device_get(params), **about)
+    made = dataclasses.replace(pretrained, params=jax.device_get(params), **about)
     write_folder(made, tmp_path)
     again = read_folder(tmp_path, "again")
     assert again.parts == ("bert", "answer_network") and again.missing == ()
@@ -116,10 +116,10 @@ def _read(model, folder, **config):
     """Reads a folder as if other people had made it, with `config` in config.json."""
     write_hugging_face(model, folder)
     file = folder / "config.json"
-    plain = json.loads(file.read_text())
-    assert "bertjax_task" not in plain and "problem_type" not in plain
-    plain |= config
-    file.write_text(json.dumps({key: value for key, value in plain.items() if value is not None}))
+    content = json.loads(file.read_text())
+    assert "bertjax_task" not in content and "problem_type" not in content
+    content |= config
+    file.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
     return read_hugging_face(folder, "theirs")
 
 

@@ -1,4 +1,4 @@
-"""Trials of several tasks: whose gradient reaches the encoder; resuming, devices, parts."""
+"""Trials of several tasks: whose gradient reaches the encoder; resuming, devices, microbatches."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ TRIAL = Trial(batch_size=8, learning_rate=3e-3, epochs=2, seed=1)
 
 @dataclasses.dataclass(frozen=True)
 class _Task:
-    """The part of a task that trials use."""
+    """What trials use of a task."""
 
     family: object
     objective_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -75,7 +75,7 @@ def make_trials(monkeypatch):
         whole = trials.make_placement
         with monkeypatch.context() as patched:
             some = jax.devices()[:devices]
-            patched.setattr(trials, "make_placement", lambda *given: whole(*given, some))
+            patched.setattr(trials, "make_placement", lambda *arguments: whole(*arguments, some))
             return trials.Trials(
                 recipe,
                 data,
@@ -129,8 +129,8 @@ def test_the_gradient_of_all_tasks_is_that_of_their_own_models(make_trials):
         name, _ = made.together(TRIAL).locate(step)
         if name in found:
             continue
-        (part,) = phase.microbatches(step)
-        batch = part(slice(0, phase.rows))
+        (microbatch,) = phase.microbatches(step)
+        batch = microbatch(slice(0, phase.rows))
         assert {key.partition("/")[0] for key in batch} == {name}
 
         def loss(params, batch=batch, objective=experiment.objective, model=experiment.model):
@@ -189,8 +189,8 @@ def test_a_trial_takes_the_steps_of_a_loop_over_the_tasks_batches(make_trials, t
         return jax.value_and_grad(loss)(params)
 
     for step in range(phase.last_step):
-        (part,) = phase.microbatches(step)
-        loss, grads = of(result, part(slice(0, phase.rows)))
+        (microbatch,) = phase.microbatches(step)
+        loss, grads = of(result, microbatch(slice(0, phase.rows)))
         updates, opt_state = experiment.optimizer.update(
             grads, opt_state, result, learning_rate=schedule(step)
         )
@@ -230,13 +230,13 @@ def test_it_goes_on_exactly_where_it_was_stopped(make_trials, tmp_path, monkeypa
 
     with monkeypatch.context() as patched:
         patched.setattr(loop._Session, "is_due", due)
-        _, complete = made.train(TRIAL, tmp_path / "parts")
-    assert not complete and read_metrics(tmp_path / "parts")[-1]["step"] == stop_after
-    again, complete = made.train(TRIAL, tmp_path / "parts")
+        _, complete = made.train(TRIAL, tmp_path / "stopped")
+    assert not complete and read_metrics(tmp_path / "stopped")[-1]["step"] == stop_after
+    again, complete = made.train(TRIAL, tmp_path / "stopped")
     assert complete
     one, two = _flat(whole), _flat(again)
     assert all((leaf == two[key]).all() for key, leaf in one.items())
-    assert _losses(tmp_path / "parts") == _losses(tmp_path / "whole")
+    assert _losses(tmp_path / "stopped") == _losses(tmp_path / "whole")
 
 
 @pytest.mark.slow
@@ -248,8 +248,8 @@ def test_two_devices_are_equal_to_one(make_trials, tmp_path):
 
 
 @pytest.mark.slow
-def test_parts_of_like_length_take_the_same_update(make_trials, tmp_path):
+def test_microbatches_of_like_length_take_the_same_update(make_trials, tmp_path):
     one, _ = make_trials().train(TRIAL, tmp_path / "one")
-    two, _ = make_trials(buckets=2, accumulate=4).train(TRIAL, tmp_path / "parts")
-    assert_close(_losses(tmp_path / "one"), _losses(tmp_path / "parts"), terms=1024)
+    two, _ = make_trials(buckets=2, accumulate=4).train(TRIAL, tmp_path / "two")
+    assert_close(_losses(tmp_path / "one"), _losses(tmp_path / "two"), terms=1024)
     _assert_same(one, two)

@@ -1,4 +1,4 @@
-"""Trials: parts, partial batches and devices do not change them; the steps equal PyTorch's."""
+"""Trials: microbatches, partial batches and devices change nothing; the steps are PyTorch's."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.devices(8)
 
 @dataclasses.dataclass(frozen=True)
 class _Task:
-    """The part of a task that trials use."""
+    """What trials use of a task."""
 
     family: object
     objective_settings: Mapping[str, Any]
@@ -72,7 +72,7 @@ def make_trials(monkeypatch):
         whole = trials.make_placement
         with monkeypatch.context() as patched:
             some = jax.devices()[:devices]
-            patched.setattr(trials, "make_placement", lambda *given: whole(*given, some))
+            patched.setattr(trials, "make_placement", lambda *arguments: whole(*arguments, some))
             return trials.Trials(
                 recipe,
                 {"": data},
@@ -113,29 +113,27 @@ _WEIGHTS = {"class_weights": (0.2, 1.0, 5.0), "focal_gamma": 2.0}
 @pytest.mark.parametrize(
     ("name", "settings"), [*((name, {}) for name in FAMILIES), ("classification", _WEIGHTS)]
 )
-def test_parts_of_like_length_take_the_update_of_the_padded_random_batch(
+def test_microbatches_of_like_length_take_the_update_of_the_padded_random_batch(
     make_trials, tmp_path, name, settings
 ):
     """So they do where classes have weights, which each batch is divided by as a whole."""
     encoded = random_sequences(FAMILIES[name], examples=45)
     options = dict(devices=1, settings=settings)
-    parted = make_trials(name, encoded, buckets=3, accumulate=4, **options)
+    bucketed = make_trials(name, encoded, buckets=3, accumulate=4, **options)
     padded = make_trials(name, encoded, buckets=1, accumulate=1, **options)
     wanted = TaskObjective(FAMILIES[name].objective, Settings(**settings))
-    assert parted.experiment.objective == FineTuning({"": wanted})
-    assert len(parted.buckets) == 3 and padded.buckets == (LONGEST,)
-    parts = [parted.epochs(TRIAL).microbatches(step) for step in range(12)]
-    assert {len(of_batch) for of_batch in parts} == {
-        4,
-        3,
-    }  # the last batch has 5 examples, in parts of 3
-    assert max(len({bucket for _, bucket in of_batch}) for of_batch in parts) == 3
-    one = _trained(parted, TRIAL, tmp_path / "parted")
+    assert bucketed.experiment.objective == FineTuning({"": wanted})
+    assert len(bucketed.buckets) == 3 and padded.buckets == (LONGEST,)
+    microbatches = [bucketed.epochs(TRIAL).microbatches(step) for step in range(12)]
+    # The last batch has 5 examples, in microbatches of 3.
+    assert {len(of_batch) for of_batch in microbatches} == {4, 3}
+    assert max(len({bucket for _, bucket in of_batch}) for of_batch in microbatches) == 3
+    one = _trained(bucketed, TRIAL, tmp_path / "bucketed")
     two = _trained(padded, TRIAL, tmp_path / "padded")
     assert len(one[1]) == 12 and len(set(one[1])) == 12
     _assert_same(one, two)
-    fresh = flatten_dict(jax.device_get(parted.experiment.initial_state(1).params), sep="/")
-    moved = {key: np.abs(leaf - fresh[key]).max() for key, leaf in one[0].items()}
+    initial = flatten_dict(jax.device_get(bucketed.experiment.initial_state(1).params), sep="/")
+    moved = {key: np.abs(leaf - initial[key]).max() for key, leaf in one[0].items()}
     assert min(moved[key] for key in moved if key.endswith("kernel")) > 1e-3
 
 
@@ -228,18 +226,18 @@ def test_a_batch_is_no_larger_than_the_data(make_trials):
     """The mean length of a batch of 1,000 with five examples in it is that of the five."""
     encoded = _part(random_sequences(FAMILIES["classification"], examples=20), 5)
     made = make_trials("classification", encoded, devices=1)
-    given, whole = (made.epochs(dataclasses.replace(TRIAL, batch_size=size)) for size in (1_000, 5))
-    assert (given.batch_size, given.rows, given.tokens) == (5, whole.rows, whole.tokens)
-    assert round(given.tokens / given.batch_size) >= encoded.lengths.min()
+    large, whole = (made.epochs(dataclasses.replace(TRIAL, batch_size=size)) for size in (1_000, 5))
+    assert (large.batch_size, large.rows, large.tokens) == (5, whole.rows, whole.tokens)
+    assert round(large.tokens / large.batch_size) >= encoded.lengths.min()
 
 
 @pytest.mark.slow
-def test_parts_of_a_batch_train_the_same(make_trials, tmp_path):
+def test_microbatches_train_the_same(make_trials, tmp_path):
     """`accumulate`, with batches that are not full and tokens that do not count."""
     encoded = random_sequences(FAMILIES["tagging"], examples=13)
     whole = _trained(make_trials("tagging", encoded, devices=2), TRIAL, tmp_path / "whole")
-    parts = make_trials("tagging", encoded, devices=2, accumulate=4)
-    _assert_same(whole, _trained(parts, TRIAL, tmp_path / "parts"))
+    accumulated = make_trials("tagging", encoded, devices=2, accumulate=4)
+    _assert_same(whole, _trained(accumulated, TRIAL, tmp_path / "accumulated"))
 
 
 # Questions are left out, because transformers counts padding as a possible answer; and an answer
@@ -262,7 +260,7 @@ def test_a_trial_takes_the_steps_of_pytorch(make_trials, tmp_path, name):
     kind = TASK_LOSSES[family.objective].head_type
     head_spec = PUBLISHED["bert"].classes[kind]
     entries = array_names(HEAD_SPECS[kind].parts(SPEC), SPEC, kind, len(class_names(family)))
-    fresh = jax.device_get(made.experiment.initial_state(TRIAL.seed).params)
+    initial = jax.device_get(made.experiment.initial_state(TRIAL.seed).params)
     peer = getattr(transformers, head_spec)(
         transformers.BertConfig(
             **{key: getattr(SPEC, key) for key in _SIZES},
@@ -270,7 +268,7 @@ def test_a_trial_takes_the_steps_of_pytorch(make_trials, tmp_path, name):
             problem_type="multi_label_classification" if name == "labels" else None,
         )
     )
-    state = {key: torch.tensor(leaf) for key, leaf in names.to_hf(fresh, entries).items()}
+    state = {key: torch.tensor(leaf) for key, leaf in names.to_hf(initial, entries).items()}
     peer.load_state_dict(state)
     groups = [
         {"params": [p for p in peer.parameters() if p.ndim > 1], "weight_decay": 0.5},

@@ -28,7 +28,7 @@ LEARNS, TOO_LOW, TOO_HIGH = 1.0, 1e-5, 1e30  # learning rates
 
 
 class ToyTrials:
-    """The part of `bertjax.runs.fine_tuning.trials.Trials` that a `Search` uses.
+    """What a `Search` uses of `bertjax.runs.fine_tuning.trials.Trials`.
 
     A model has a number for each word; a text is acceptable if the mean of its numbers is above 0.
 

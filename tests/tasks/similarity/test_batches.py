@@ -36,8 +36,8 @@ def test_each_example_once_an_epoch():
     assert len({tuple(epoch) for epoch in epochs}) == 6
     own = rows[3]
     np.testing.assert_array_equal(own.passage, PLAIN.passage[own.query - 10])
-    part = mixed.batch(3, slice(2, 5))
-    for name, array in vars(part).items():
+    rows = mixed.batch(3, slice(2, 5))
+    for name, array in vars(rows).items():
         np.testing.assert_array_equal(array, getattr(own, name)[2:5])
 
 
@@ -123,7 +123,7 @@ def test_hosts_with_rows_of_one_batch_have_arrays_of_one_length():
     sizes = np.random.default_rng(0).choice([3, 11, 19, 29, 43], TEXTS)
     tokens = Tokens([_text(n, s) for n, s in enumerate(sizes)], range(TEXTS), empty=_text(99, 2))
     mixed = _mixed([PLAIN], [1.0])
-    apart = Batches(mixed, tokens, tokens, lengths=(40, 40), pad_id=7, pad_to_longest=True)
+    separate = Batches(mixed, tokens, tokens, lengths=(40, 40), pad_id=7, pad_to_longest=True)
     tokenizer = SimpleNamespace(template=Template((2,), (3,), (3,)), pad_id=7)
     ids = [[number] * size for number, size in enumerate(sizes)]
     joined = JoinedBatches(mixed, ids, tokenizer, length=90, pad_to_longest=True)
@@ -132,18 +132,18 @@ def test_hosts_with_rows_of_one_batch_have_arrays_of_one_length():
         whole = mixed.all_rows(number)
         pairs = sizes[whole.query][:, None] + sizes[whole.passage] + 3
         for batches, name, own in (
-            (apart, "query_input_ids", sizes[whole.query]),
-            (apart, "passage_input_ids", sizes[whole.passage]),
+            (separate, "query_input_ids", sizes[whole.query]),
+            (separate, "passage_input_ids", sizes[whole.passage]),
             (joined, "input_ids", pairs),
         ):
-            most = 40 if batches is apart else 90
+            most = 40 if batches is separate else 90
             wanted = min(most, next(length for length in LENGTHS if length >= own.max()))
             for rows in (slice(0, 2), slice(2, B)):
                 array = batches.batch(number, rows)[name]
                 assert array.shape == (*own[rows].shape, wanted)
                 alone[name] += own[rows].max() < own.max()
-        query, passage = apart.lengths(whole)
-        assert apart.tokens(number) == B * query + 2 * B * passage
+        query, passage = separate.lengths(whole)
+        assert separate.tokens(number) == B * query + 2 * B * passage
         assert (
             joined.tokens(number) == 2 * B * joined.batch(number, slice(1))["input_ids"].shape[-1]
         )

@@ -115,7 +115,7 @@ def test_as_trec_eval(seed):
 
     rng = np.random.default_rng(seed)
     names = [f"{prefix}{number}" for prefix in "dDé" for number in range(17)]
-    judgements, given = {}, {}
+    judgements, with_queries = {}, {}
     own = rng.choice(names, 9, replace=False).tolist()  # queries that are documents, too
     for query in [*map(str, range(22)), *own]:
         judged = rng.choice(names, rng.integers(1, 24), replace=False).tolist()
@@ -123,7 +123,7 @@ def test_as_trec_eval(seed):
         judgements[query] = {name: int(rng.integers(-1, 4)) for name in judged if name != query}
         found = rng.choice(names, rng.integers(1, 43), replace=False).tolist()
         scores = rng.integers(0, 9, len(found)) / 7 + rng.choice([0, 1e-9], len(found))
-        given[query] = dict(zip(found, scores.tolist(), strict=True))
+        with_queries[query] = dict(zip(found, scores.tolist(), strict=True))
     reference = {}  # our name -> theirs
     for name, (whole, cut) in PEERS.items():
         reference |= {name: whole} if whole else {}
@@ -131,9 +131,9 @@ def test_as_trec_eval(seed):
     depths = ",".join(map(str, CUTS))
     wanted = {whole for whole, _ in PEERS.values() if whole}
     wanted |= {f"{cut}.{depths}" for _, cut in PEERS.values() if cut}
-    run = without_queries(given, judgements)
+    run = without_queries(with_queries, judgements)
     # What `EvaluateRetrieval.evaluate` of BEIR does before pytrec_eval.
-    assert run == {q: {n: s for n, s in each.items() if n != q} for q, each in given.items()}
+    assert run == {q: {n: s for n, s in each.items() if n != q} for q, each in with_queries.items()}
     peer = pytrec_eval.RelevanceEvaluator(judgements, wanted).evaluate(run)
     found = score_run(run, judgements, reference)
     for query, scores in found.by_query.items():

@@ -344,19 +344,19 @@ def _arrays(seed):
     """Random arrays in the shapes of `AXES`."""
     rng = np.random.default_rng(seed)
     return {
-        part: {
+        name: {
             name: rng.normal(size=[SIZES[axis] for axis in named]).astype(np.float32)
             for name, named in leaves.items()
         }
-        for part, leaves in AXES.items()
+        for name, leaves in AXES.items()
     }
 
 
 def _as_matrices(tree):
     """The matrices of key and value, and of each layer, as arrays of their own."""
     found = {f"{p} {n}": leaf for p, leaves in tree.items() for n, leaf in leaves.items()}
-    parts = ("key_value", "out", "up", "pooler")
-    key_value, out, up, pooler = (found.pop(f"{part} kernel") for part in parts)
+    names = ("key_value", "out", "up", "pooler")
+    key_value, out, up, pooler = (found.pop(f"{name} kernel") for name in names)
     found |= {f"matrix {i}": key_value[:, i].reshape(6, 10) for i in range(2)}
     found |= {"matrix out": out.reshape(20, 6), "matrix pooler": pooler}
     return found | {f"matrix up {i}": up[i] for i in range(4)}
@@ -386,7 +386,7 @@ def _muon(matrix, gradients, decay):
 
 
 def test_muon_is_the_papers_on_every_matrix():
-    """Its parts in one array are as if each was alone; all else, classifiers too, is AdamW's.
+    """What is stacked in one array is as if each was alone; all else, classifiers too, is AdamW's.
 
     The global norm is cut: of the first and the third gradient to a fifth, of the others not.
     """
@@ -458,7 +458,7 @@ def test_muon_finds_the_matrices_of_the_model():
 
 
 def test_an_update_is_the_given_rate_times_a_direction():
-    """It is no part of the state, so that runs with different rates share what is compiled."""
+    """It is not in the state, so that runs with different rates share what is compiled."""
     optimizer = make_optimizer(SPEC)
     small, large = (_update(optimizer, GRADS[0], PARAMS, rate) for rate in (0.01, 0.02))
     jax.tree.map(np.testing.assert_array_equal, large[0], jax.tree.map(lambda u: 2 * u, small[0]))

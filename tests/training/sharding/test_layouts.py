@@ -99,8 +99,8 @@ def _train(
     trainer.check([phase])
     state, metrics = experiment.initial_state(5), []
     for number in range(STEPS):
-        parts = trainer.put(phase, number)
-        state, sums = trainer.update(state, phase, parts, rate(number), seed)
+        microbatches = trainer.put(phase, number)
+        state, sums = trainer.update(state, phase, microbatches, rate(number), seed)
         metrics.append(means(jax.device_get(sums)))
     expected = jax.tree.map(lambda leaf: leaf.sharding, experiment.state)
     assert jax.tree.map(lambda leaf: leaf.sharding, state) == expected
@@ -171,5 +171,5 @@ def test_gathering_small_shares_together_changes_nothing(monkeypatch):
 def test_dropout_is_at_work(one_device):
     """Otherwise the equality above would not test dropout; only its seed differs here."""
     one, other = one_device(_spec(False), 1)[0], one_device(_spec(False), 1, OPTIMIZER, 0.0, 4)[0]
-    apart = [abs(a["loss"] - b["loss"]) for a, b in zip(one, other, strict=True)]
-    assert min(apart) > SEEN * one[0]["loss"]
+    differences = [abs(a["loss"] - b["loss"]) for a, b in zip(one, other, strict=True)]
+    assert min(differences) > SEEN * one[0]["loss"]

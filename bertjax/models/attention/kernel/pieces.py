@@ -43,7 +43,7 @@ def keys_of_piece(
     after = jax.lax.ppermute(kv[:, :halo], axis, [(i + 1, i) for i in range(count - 1)])
 
     def around(x: jax.Array, dimension: int, outside: int) -> jax.Array:
-        """The device's part of an array of all positions."""
+        """The device's slice of an array of all positions."""
         sides = [(halo, halo) if i == dimension else (0, 0) for i in range(x.ndim)]
         x = jnp.pad(x, sides, constant_values=outside)
         return jax.lax.dynamic_slice_in_dim(x, first, length + 2 * halo, dimension)

@@ -63,10 +63,10 @@ def test_correlations_with_ties_and_by_source(capsys):
     assert list(found) == [
         f"{n}{s}" for s in ("", "_MSRpar", "_news") for n in ("spearman", "pearson")
     ]
-    for name, part in (("", sources == sources), *((f"_{s}", sources == s) for s in set(sources))):
+    for name, rows in (("", sources == sources), *((f"_{s}", sources == s) for s in set(sources))):
         if name != "_":
             spearman, pearson = (
-                f(gold[part], guess[part]).statistic for f in (spearmanr, pearsonr)
+                f(gold[rows], guess[rows]).statistic for f in (spearmanr, pearsonr)
             )
             assert found[f"spearman{name}"] == pytest.approx(100 * spearman)
             assert found[f"pearson{name}"] == pytest.approx(100 * pearson)
