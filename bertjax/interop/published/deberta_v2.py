@@ -123,4 +123,5 @@ DEBERTA_V2 = Names(
         roles=("pad",),
         title="DeBERTa-v2",
     ),
+    elsewhere=(head_types.REPLACED_TOKENS,),
 )

@@ -10,7 +10,10 @@ from flax import linen as nn
 
 from bertjax.base.errors import InputError
 from bertjax.interop import hugging_face
+from bertjax.interop.card import model_card
 from bertjax.interop.names import to_hf
+from bertjax.interop.pretrained import Pretrained
+from bertjax.interop.proof import outputs, random_inputs
 from bertjax.interop.published.registry import PUBLISHED, array_names
 from bertjax.models.encoders import head_types
 from bertjax.models.encoders.presets import DebertaV2Spec
@@ -101,6 +104,30 @@ def test_the_folders_of_its_authors():
         model = hugging_face.assemble(arrays, SPEC, kind, tokenizer, "test")
         jax.tree.map(np.testing.assert_array_equal, model.params[kind], params[kind][kind])
         assert {*model.left_out.values()} == {"a constant"} and model.missing == ()
+
+
+@pytest.mark.peers
+def test_transformers_reads_the_encoder_of_a_discriminator(tmp_path):
+    """As of the published ones; bertjax reads the head, too."""
+    import torch
+    import transformers
+
+    tokenizer, kind = wordpiece([*SPECIAL_TOKENS, *map(str, range(32))]), head_types.REPLACED_TOKENS
+    model = Pretrained("a deberta", kind, SPEC, _params(SPEC, kind), tokenizer, ())
+    hugging_face.write_hugging_face(model, tmp_path)
+    again = hugging_face.read_hugging_face(tmp_path, "hf:again")
+    assert (again.head_type, again.spec) == (kind, SPEC)
+    jax.tree.map(np.testing.assert_array_equal, again.params, model.params)
+    peer = transformers.AutoModel.from_pretrained(tmp_path).eval()
+    assert "import AutoTokenizer, AutoModel\n" in model_card(model, "a", {}, {})
+    inputs = random_inputs(model)
+    with torch.inference_mode():
+        ids, mask = (torch.tensor(inputs[name]).long() for name in ("input_ids", "input_mask"))
+        wanted = peer(input_ids=ids, attention_mask=mask).last_hidden_state.numpy()
+    encoder = {"deberta-v2": model.params["deberta-v2"]}
+    found = outputs(_model(SPEC, head_types.ENCODER), encoder, inputs)["sequence"]
+    there = inputs["input_mask"][..., None]
+    assert_close(found * there, wanted * there, 1000)
 
 
 def test_what_is_computed_in_another_way_is_refused():
