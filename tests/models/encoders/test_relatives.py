@@ -45,9 +45,11 @@ SIZES = dict(
     intermediate_size=56,
 )
 CASES = [(name, kind) for name in NAMES for kind in PUBLISHED[name].classes]
-# Models whose class is not in transformers.
-ELSEWHERE = [case for case in CASES if case[0] == "neobert"]
-ELSEWHERE.append(("deberta-v2", head_types.REPLACED_TOKENS))
+IN_TRANSFORMERS = [
+    (name, kind)
+    for name, kind in CASES
+    if name != "neobert" and kind not in PUBLISHED[name].elsewhere
+]
 CLASSES = tuple(f"class {i}" for i in range(5))
 WITH_CLASSES = (head_types.SEQUENCE_CLASSIFICATION, head_types.TOKEN_CLASSIFICATION)
 VOCABULARY = 97
@@ -165,10 +167,17 @@ def _peer(name: str, kind: str, **settings):
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize("name, kind", [case for case in CASES if case not in ELSEWHERE])
+@pytest.mark.parametrize("name, kind", IN_TRANSFORMERS)
 def test_the_function_is_that_of_transformers(name, kind, tokenizer):
     """With padding after, and before."""
     _assert_is_the_function(name, kind, tokenizer)
+
+
+@pytest.mark.peers
+def test_debertas_other_decoder(tokenizer):
+    """The arrays have the names that its authors give them, and far distances have one row."""
+    settings = dict(legacy=False, max_relative_positions=20)
+    _assert_is_the_function("deberta-v2", head_types.MASKED_LM, tokenizer, **settings)
 
 
 @pytest.mark.peers
