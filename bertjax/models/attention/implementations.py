@@ -66,7 +66,7 @@ def self_attention(
     Args:
       qkv: a tuple where `is_split` is true.
       rotation: if given, it turns queries and keys, which marks positions.
-      distances: if given, its vectors are part of the scores; as queries and keys of heads.
+      distances: if given, its queries and keys are part of the scores.
       way: the name of a `bertjax.models.attention.choice.Way`.
       remat: whether the backward pass computes the scores again. Kernels always do.
     """
