@@ -14,8 +14,7 @@ from bertjax.interop.hugging_face import write_hugging_face
 from bertjax.models.encoders import head_types
 from tests.helpers.closeness import rounding
 from tests.helpers.slow_cases import others_slow
-from tests.helpers.small_models import SPEC
-from tests.models.encoders import modernbert_models
+from tests.helpers.small_models import MODERNBERT, SPEC, random_model
 
 # Of 1 to 11 pieces; one word has three, and one is unknown.
 TEXTS = [
@@ -102,7 +101,7 @@ def test_left_to_right(make_pretrained):
 
 @pytest.mark.slow
 def test_another_family(vocabulary):
-    model = modernbert_models.small_model(vocabulary, head_types.MASKED_LM)
+    model = random_model(vocabulary, head_types.MASKED_LM, MODERNBERT)
     expected = [by_hand(model, text, "word", own_logits(model)) for text in TEXTS[:3]]
     np.testing.assert_allclose(log_likelihoods(model, TEXTS[:3], "word"), expected, rounding(1))
 
@@ -177,7 +176,7 @@ def test_models_that_cannot_score(make_pretrained):
 
 
 def test_a_discriminator(vocabulary):
-    model = modernbert_models.small_model(vocabulary, head_types.REPLACED_TOKENS)
+    model = random_model(vocabulary, head_types.REPLACED_TOKENS, MODERNBERT)
     with pytest.raises(InputError, match="without masked_lm.*: take the generator next to it"):
         log_likelihoods(model, ["cat"])
 

@@ -12,8 +12,7 @@ from bertjax.interop.hugging_face import write_hugging_face
 from bertjax.interop.proof import outputs, random_inputs
 from bertjax.models.encoders import head_types
 from bertjax.runs.source import open_model
-from tests.helpers.small_models import SPEC
-from tests.models.encoders import modernbert_models
+from tests.helpers.small_models import MODERNBERT, SPEC, random_model
 
 THREE = dataclasses.replace(SPEC, num_hidden_layers=3)
 
@@ -42,7 +41,7 @@ def test_some_layers(make_pretrained, tmp_path):
 
 def test_a_layer_with_other_parameters_than_its_place(vocabulary):
     """The first layer of a ModernBERT has no norm before its attention."""
-    pretrained = modernbert_models.small_model(vocabulary, head_types.MASKED_LM)
+    pretrained = random_model(vocabulary, head_types.MASKED_LM, MODERNBERT)
     pretrained = dataclasses.replace(
         pretrained, spec=dataclasses.replace(pretrained.spec, global_attn_every_n_layers=1)
     )
@@ -51,8 +50,10 @@ def test_a_layer_with_other_parameters_than_its_place(vocabulary):
 
 
 def test_a_layer_of_another_kind_than_its_place(vocabulary):
-    pretrained = modernbert_models.small_model(vocabulary, head_types.MASKED_LM)
-    kinds_of = list(map(pretrained.spec.layer_type, range(pretrained.spec.num_hidden_layers)))
+    pretrained = random_model(vocabulary, head_types.MASKED_LM, MODERNBERT)
+    kinds_of = [
+        pretrained.spec.layer_type(each) for each in range(pretrained.spec.num_hidden_layers)
+    ]
     assert kinds_of[:2] == ["global", "local"]
     layer = kinds_of.index("global", 1)
     with pytest.raises(InputError, match=f"layer {layer} is global, and place 1 is for a local"):
@@ -61,8 +62,8 @@ def test_a_layer_of_another_kind_than_its_place(vocabulary):
 
 
 def test_a_distilbert_of_a_bert(make_pretrained):
-    """It is the BERT of texts without token types whose embedding is 0."""
-    pretrained = make_pretrained()
+    """It is the BERT of texts without token types whose embedding is 0; its epsilon is fixed."""
+    pretrained = make_pretrained(spec=dataclasses.replace(SPEC, layer_norm_eps=1e-12))
     params = jax.tree.map(np.copy, dict(pretrained.params))
     params["bert"]["embeddings"]["segment"][:] = 0
     pretrained = dataclasses.replace(pretrained, params=params)

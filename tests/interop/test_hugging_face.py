@@ -1,8 +1,7 @@
-"""Folders of transformers: read completely or refused; transformers can read those written here."""
+"""Folders of transformers: read completely or refused."""
 
 import dataclasses
 import json
-from functools import partial
 
 import jax
 import ml_dtypes
@@ -20,8 +19,7 @@ from bertjax.interop.published.registry import PUBLISHED
 from bertjax.models.encoders import head_types
 from bertjax.models.encoders.registry import ENCODERS
 from bertjax.text.tokenizer import Tokenizer
-from tests.helpers.closeness import assert_close
-from tests.helpers.small_models import CLASSES, KINDS, SPEC
+from tests.helpers.small_models import CLASSES, SPEC
 
 DECODER = "cls.predictions.decoder"
 TABLE = "bert.embeddings.word_embeddings.weight"
@@ -57,24 +55,6 @@ def _assert_equal(params, wanted):
     for name, leaf in wanted.items():
         assert params[name].dtype == np.float32
         assert params[name].tobytes() == leaf.tobytes(), name
-
-
-@pytest.mark.parametrize("hidden_act", ["gelu", "gelu_tanh"])
-@pytest.mark.parametrize("head_spec", KINDS)
-def test_out_and_in_is_bit_equal(make_pretrained, tmp_path, head_spec, hidden_act):
-    causal = head_spec == "BertLMHeadModel"
-    spec = dataclasses.replace(SPEC, causal=causal, hidden_act=hidden_act, layer_norm_eps=1e-9)
-    model = make_pretrained(head_spec, spec)
-    write_hugging_face(model, tmp_path)
-    again = read_hugging_face(tmp_path, "hf:again")
-    _assert_equal(again.params, model.params)
-    assert (again.spec, again.class_name, again.classes) == (spec, head_spec, model.classes)
-    assert again.tokenizer.tokens == model.tokenizer.tokens
-    assert again.left_out == {} and again.missing == ()
-    written = safetensors.numpy.load_file(tmp_path / "model.safetensors")
-    assert sum(a.size for a in written.values()) == sum(
-        leaf.size for leaf in jax.tree.leaves(model.params)
-    )
 
 
 def test_without_the_prefix_and_with_old_names(written):
@@ -491,77 +471,3 @@ def test_a_name_without_network(tmp_path, monkeypatch):
         model_folder("file")
     (tmp_path / "someone").mkdir()
     assert model_folder("someone") == model_folder("./someone")
-
-
-# ------------------------------------------------------------------------ transformers
-
-
-@pytest.mark.peers
-@pytest.mark.parametrize("hidden_act", ["gelu", "gelu_new"])
-@pytest.mark.parametrize(
-    ("head_spec", "causal"),
-    [
-        *((name, name == "BertLMHeadModel") for name in KINDS),
-        *((name, True) for name in ("BertForTokenClassification", "BertForQuestionAnswering")),
-    ],
-)
-def test_transformers_read_and_written(vocabulary, tmp_path, head_spec, causal, hidden_act):
-    """A model of transformers computes the same here, and transformers loads a model from here."""
-    import torch
-    import transformers
-
-    config = transformers.BertConfig(
-        vocab_size=SPEC.vocab_size,
-        hidden_size=SPEC.hidden_size,
-        num_hidden_layers=SPEC.num_hidden_layers,
-        num_attention_heads=SPEC.num_attention_heads,
-        intermediate_size=SPEC.intermediate_size,
-        max_position_embeddings=SPEC.max_position_embeddings,
-        hidden_act=hidden_act,
-        num_labels=2 if head_spec == "BertForQuestionAnswering" else 3,
-        is_decoder=causal,
-        attn_implementation="eager",
-    )
-    torch.manual_seed(3)
-    peer = getattr(transformers, head_spec)(config).eval()
-    with torch.no_grad():
-        for parameter in peer.parameters():
-            parameter += 0.2 * torch.randn_like(parameter)
-    source, target = tmp_path / "source", tmp_path / "target"
-    peer.save_pretrained(source)
-    (source / "vocab.txt").write_bytes(vocabulary.read_bytes())
-
-    rng = np.random.default_rng(0)
-    shape = (2, 3, 11) if head_spec == "BertForMultipleChoice" else (3, 11)
-    ids, segments = rng.integers(0, SPEC.vocab_size, shape), rng.integers(0, 2, shape)
-    mask = np.ones(shape, int)
-    mask[..., 1, 7:] = 0
-    mask[..., 2, :4] = 0
-    with torch.no_grad():
-        reference = peer(
-            input_ids=torch.tensor(ids),
-            attention_mask=torch.tensor(mask),
-            token_type_ids=torch.tensor(segments),
-        )
-    reference = [value.numpy() for value in reference.values() if torch.is_tensor(value)]
-
-    model = read_hugging_face(source, "hf:source")
-    inputs = {"input_ids": ids, "input_mask": mask, "token_type_ids": segments}
-    apply = partial(model.model().apply, deterministic=True)
-    outputs = jax.jit(lambda params: [*apply({"params": params}, inputs).values()])(model.params)
-    assert len(outputs) == len(reference)
-    for number, (result, wanted) in enumerate(zip(outputs, reference, strict=True)):
-        if head_spec == "BertLMHeadModel":  # a row that sees only padding has no defined output
-            result, wanted = result[mask > 0], wanted[mask > 0]
-        assert_close(result, wanted, err_msg=f"output {number}: ")
-
-    target.mkdir()
-    write_hugging_face(model, target)
-    again, loading = getattr(transformers, head_spec).from_pretrained(
-        target, output_loading_info=True
-    )
-    assert {name: found for name, found in loading.items() if found} == {}
-    wanted = peer.state_dict()
-    assert again.state_dict().keys() == wanted.keys()
-    for name, tensor in again.state_dict().items():
-        assert torch.equal(tensor, wanted[name]), name

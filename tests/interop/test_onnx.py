@@ -12,7 +12,7 @@ from bertjax.interop.hugging_face import write_hugging_face
 from bertjax.models.encoders import head_types
 from bertjax.programs import convert
 from tests.helpers.closeness import LOGITS, rounding
-from tests.models.encoders import modernbert_models
+from tests.helpers.small_models import MODERNBERT, random_model
 
 needs = pytest.mark.needs("onnxruntime", "onnxscript", "transformers")
 
@@ -79,7 +79,7 @@ def test_a_classifier_is_exported(make_pretrained, tmp_path, capfd):
 )
 def test_every_head(make_pretrained, vocabulary, tmp_path, head_spec):
     if head_spec.startswith("Modern"):
-        pretrained = modernbert_models.small_model(vocabulary, head_types.MASKED_LM)
+        pretrained = random_model(vocabulary, head_types.MASKED_LM, MODERNBERT)
     else:
         pretrained = make_pretrained(head_spec)
     write_hugging_face(pretrained, tmp_path)

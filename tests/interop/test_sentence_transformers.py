@@ -18,8 +18,7 @@ from bertjax.models.encoders import head_types
 from bertjax.models.heads.embedding import LATE, SPARSE, Embedding, head_type_of
 from bertjax.programs import convert
 from tests.helpers.closeness import assert_close
-from tests.helpers.small_models import vector_model, with_vectors
-from tests.models.encoders import modernbert_models
+from tests.helpers.small_models import MODERNBERT, SPEC, random_model, with_vectors
 
 TEXTS = [
     "The cat runs.",
@@ -49,10 +48,8 @@ CASES = [*(("bert", name) for name in VECTORS), *(("modernbert", name) for name 
 
 def small_model(vocabulary, embedding: Embedding, family: str = "bert"):
     """A small random model that makes such vectors; its encoder has no pooler."""
-    if family == "bert":
-        return vector_model(vocabulary, embedding)
-    kind = head_type_of(embedding)
-    return with_vectors(modernbert_models.small_model(vocabulary, kind), embedding)
+    spec = {"bert": SPEC, "modernbert": MODERNBERT}[family]
+    return with_vectors(random_model(vocabulary, head_type_of(embedding), spec), embedding)
 
 
 def _written(vocabulary, folder: Path, name: str) -> Path:

@@ -15,8 +15,7 @@ from bertjax.interop.proof import outputs
 from bertjax.models.encoders import head_types
 from bertjax.programs import complete as program
 from tests.helpers.small_gpt import gpt2_tokenizer, small_gpt
-from tests.helpers.small_models import PIECES, SPEC, small_model
-from tests.models.encoders import modernbert_models
+from tests.helpers.small_models import MODERNBERT, PIECES, SPEC, random_model, small_model
 
 PROMPTS = ["The cat", "The cat number 16 sat on", "isn't", ""]
 
@@ -102,8 +101,8 @@ def _bert(vocabulary):
 
 def _modernbert(vocabulary):
     """Its second layer sees three tokens back."""
-    spec = dataclasses.replace(modernbert_models.SPEC, causal=True, num_hidden_layers=2)
-    return modernbert_models.small_model(vocabulary, head_types.CAUSAL_LM, spec)
+    spec = dataclasses.replace(MODERNBERT, causal=True, num_hidden_layers=2)
+    return random_model(vocabulary, head_types.CAUSAL_LM, spec)
 
 
 @pytest.mark.parametrize("make", [_bert, _modernbert])

@@ -11,11 +11,9 @@ from bertjax.base.errors import InputError
 from bertjax.inference.features.attention_maps import attention_maps
 from bertjax.interop.hugging_face import write_hugging_face
 from bertjax.models.encoders import head_types
-from bertjax.models.encoders.presets import DebertaV2Spec
 from bertjax.models.encoders.registry import make_encoder
 from tests.helpers.closeness import assert_close
-from tests.helpers.small_models import SPEC
-from tests.models.encoders import modernbert_models
+from tests.helpers.small_models import MODERNBERT, SPEC, family_model, random_model
 
 TEXT = "the cat of a house runs."
 
@@ -36,7 +34,7 @@ def test_what_is_not_seen_has_no_share(make_pretrained, vocabulary):
     size = maps.shape[-1]
     assert (maps[..., ~np.tri(size, dtype=bool)] == 0).all()
     assert (maps[..., np.tri(size, dtype=bool)] > 0).all()
-    local = modernbert_models.small_model(vocabulary, head_types.MASKED_LM)
+    local = random_model(vocabulary, head_types.MASKED_LM, MODERNBERT)
     _, maps = attention_maps(local, f"{TEXT} {TEXT}", most=64)
     far = abs(np.subtract.outer(*2 * [np.arange(maps.shape[-1])])) > 3
     seen_far = [(layer[:, far] > 0).all() for layer in maps]
@@ -45,8 +43,8 @@ def test_what_is_not_seen_has_no_share(make_pretrained, vocabulary):
 
 
 def test_more_layers_than_ten_are_in_their_order(make_pretrained, vocabulary):
-    spec = dataclasses.replace(modernbert_models.SPEC, num_hidden_layers=12)
-    model = modernbert_models.small_model(vocabulary, head_types.MASKED_LM, spec)
+    spec = dataclasses.replace(MODERNBERT, num_hidden_layers=12)
+    model = random_model(vocabulary, head_types.MASKED_LM, spec)
     _, maps = attention_maps(model, TEXT + TEXT, most=64)
     far = abs(np.subtract.outer(*2 * [np.arange(maps.shape[-1])])) > 3
     seen_far = [bool((layer[:, far] > 0).any()) for layer in maps]
@@ -66,19 +64,15 @@ def test_nothing_is_recorded_where_nobody_asks(make_pretrained):
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize("kind", ["bert", "modernbert", "deberta-v2"])
-def test_they_are_transformers_s(make_pretrained, vocabulary, tmp_path, kind):
+@pytest.mark.parametrize("name", ["bert", "modernbert", "deberta-v2"])
+def test_they_are_transformers_s(make_pretrained, vocabulary, tmp_path, name):
     import torch
     import transformers
 
-    if kind == "bert":
+    if name == "bert":
         pretrained = make_pretrained("BertForMaskedLM")
     else:
-        spec = modernbert_models.SPEC
-        if kind == "deberta-v2":
-            sizes = {name: getattr(spec, name) for name in ("vocab_size", *spec.size_fields)}
-            spec = DebertaV2Spec(**sizes, position_buckets=8)
-        pretrained = modernbert_models.small_model(vocabulary, head_types.MASKED_LM, spec)
+        pretrained = family_model(vocabulary, name, head_types.MASKED_LM)
     write_hugging_face(pretrained, tmp_path)
     reference = transformers.AutoModel.from_pretrained(tmp_path, attn_implementation="eager").eval()
     tokens, maps = attention_maps(pretrained, TEXT, most=13)

@@ -86,9 +86,9 @@ class NeoBERT(nn.Module):
 
     def forward(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    ) -> dict[str, torch.Tensor]:
         """The output of the last layer, normalized."""
-        return self.hidden_states(input_ids, attention_mask)[-1]
+        return {"last_hidden_state": self.hidden_states(input_ids, attention_mask)[-1]}
 
 
 class NeoBERTLMHead(nn.Module):
@@ -101,9 +101,9 @@ class NeoBERTLMHead(nn.Module):
 
     def forward(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    ) -> dict[str, torch.Tensor]:
         """See above."""
-        return self.decoder(self.model(input_ids, attention_mask))
+        return {"logits": self.decoder(self.model.hidden_states(input_ids, attention_mask)[-1])}
 
 
 class NeoBERTForSequenceClassification(nn.Module):
@@ -118,7 +118,8 @@ class NeoBERTForSequenceClassification(nn.Module):
 
     def forward(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    ) -> dict[str, torch.Tensor]:
         """See above; what is dropped is the input of both dense layers."""
-        first = self.model(input_ids, attention_mask)[:, 0]
-        return self.classifier(self.dropout(torch.tanh(self.dense(self.dropout(first)))))
+        first = self.dropout(self.model.hidden_states(input_ids, attention_mask)[-1][:, 0])
+        hidden = self.dropout(torch.tanh(self.dense(first)))
+        return {"logits": self.classifier(hidden)}

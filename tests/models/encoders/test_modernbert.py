@@ -11,7 +11,9 @@ from flax import linen as nn
 from flax.traverse_util import flatten_dict
 
 from bertjax.base.errors import InputError
-from bertjax.interop import names
+from bertjax.interop import transformers_check
+from bertjax.interop.pretrained import Pretrained
+from bertjax.interop.proof import random_inputs
 from bertjax.interop.published.registry import PUBLISHED, array_names
 from bertjax.models.encoders import head_types
 from bertjax.models.encoders.presets import ModernBertSpec
@@ -19,42 +21,15 @@ from bertjax.models.encoders.transformer import Transformer
 from bertjax.models.heads.head_specs import HEAD_SPECS, text_inputs
 from bertjax.models.heads.pretraining import PreTrainingModel
 from bertjax.models.layers import dropout
-from bertjax.objectives.masked_lm import MaskedLM
 from bertjax.runs.recipe import Recipe
 from bertjax.training.model import zeros
 from tests.helpers.closeness import assert_close
-from tests.helpers.sums import sums_of
+from tests.helpers.same_as_transformers import peer_of
+from tests.helpers.small_models import MODERNBERT, random_model, random_params
 from tests.helpers.tiny_run import tiny_config
-from tests.models.encoders.modernbert_models import KINDS, SPEC, num_classes, random_params
 
 ROWS, LENGTH = 4, 31
-# Our outputs in the terms of transformers.
-OUTPUTS = {
-    **{"sequence": "last_hidden_state", "masked_lm": "logits", "logits": "logits"},
-    **{"start": "start_logits", "end": "end_logits"},
-}
-
-
-def _peer(kind: str, spec: ModernBertSpec, state=None, **settings):
-    """The model of transformers, with the arrays of `state`."""
-    import torch
-    import transformers
-
-    config = PUBLISHED["modernbert"].config.write(spec) | settings
-    ids = dict(pad_token_id=0, cls_token_id=2, sep_token_id=3, bos_token_id=2, eos_token_id=3)
-    config = transformers.ModernBertConfig(
-        **config, **ids, num_labels=num_classes(kind), attn_implementation="eager"
-    )
-    if kind == head_types.QUESTION_ANSWERING:
-        config.num_labels = 2
-    peer = getattr(transformers, PUBLISHED["modernbert"].classes[kind])(config).eval()
-    if state is not None:
-        bare = PUBLISHED["modernbert"].bare if kind == head_types.ENCODER else ""
-        state = {name.removeprefix(bare): torch.tensor(a) for name, a in state.items()}
-        missing, unexpected = peer.load_state_dict(state, strict=False)
-        assert set(missing) <= {"decoder.weight"} and not unexpected
-        peer.tie_weights()
-    return peer
+KINDS = tuple(PUBLISHED["modernbert"].classes)
 
 
 def _entries_of_masked_lm(spec: ModernBertSpec):
@@ -66,107 +41,40 @@ def _inputs(ids, mask):
     return {"input_ids": ids, "input_mask": mask}
 
 
-def _batch(kind: str, length: int, seed: int = 0):
+def _batch(length: int):
     """Token ids, and masks with padding after the tokens; before them in row 1."""
-    rng = np.random.default_rng(seed)
-    shape = (ROWS, 2, length) if kind == head_types.MULTIPLE_CHOICE else (ROWS, length)
-    ids = rng.integers(4, SPEC.vocab_size, shape)
-    mask = np.arange(length) < rng.integers(1, length + 1, (*shape[:-1], 1))
-    if kind not in (head_types.MULTIPLE_CHOICE, head_types.SEQUENCE_CLASSIFICATION):
-        mask[1] = mask[1, ::-1]
+    rng = np.random.default_rng(0)
+    ids = rng.integers(4, MODERNBERT.vocab_size, (ROWS, length))
+    mask = np.arange(length) < rng.integers(1, length + 1, (ROWS, 1))
+    mask[1] = mask[1, ::-1]
     return ids, mask.astype(int)
 
 
-def _assert_outputs_of_transformers(kind: str, spec: ModernBertSpec, length: int):
+@pytest.mark.peers
+def test_hidden_states_of_transformers(vocabulary, tmp_path):
     import torch
 
-    params = random_params(kind, spec)
-    entries = array_names(HEAD_SPECS[kind].parts(spec), spec, kind, num_classes(kind))
-    peer = _peer(kind, spec, names.to_hf(params, entries))
-    ids, mask = _batch(kind, length)
+    model = random_model(vocabulary, head_types.MASKED_LM, MODERNBERT)
+    ids, mask = _batch(LENGTH)
+    inputs, peer = _inputs(ids, mask), peer_of(model, tmp_path)
     with torch.inference_mode():
-        reference = peer(input_ids=torch.tensor(ids), attention_mask=torch.tensor(mask))
-    module = HEAD_SPECS[kind].build(spec, num_classes(kind))
-    apply = jax.jit(functools.partial(module.apply, deterministic=True))
-    result = jax.device_get(apply({"params": params}, _inputs(ids, mask)))
-    assert result.keys() <= OUTPUTS.keys()
-    for name, output in result.items():
-        wanted = reference[OUTPUTS[name]].numpy()
-        assert output.shape == wanted.shape and output.dtype == np.float32
-        if output.shape[:2] == mask.shape and kind != head_types.MULTIPLE_CHOICE:
-            output, wanted = output[mask > 0], wanted[mask > 0]
-        assert_close(output, wanted)
-
-
-@pytest.mark.peers
-@pytest.mark.parametrize("length", [1, 11, LENGTH])  # beyond 12, windows are taken by blocks
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_outputs_of_transformers(kind, length):
-    _assert_outputs_of_transformers(kind, SPEC, length)
-
-
-@pytest.mark.peers
-@pytest.mark.parametrize("kind", [head_types.SEQUENCE_CLASSIFICATION, head_types.MULTIPLE_CHOICE])
-def test_classifiers_that_read_the_mean_of_all_tokens(kind):
-    spec = dataclasses.replace(SPEC, classifier_pooling="mean")
-    _assert_outputs_of_transformers(kind, spec, 11)
-
-
-@pytest.mark.peers
-@pytest.mark.parametrize("changes", [{}, {"hidden_act": "gelu_tanh"}])
-def test_hidden_states_loss_and_gradients_of_transformers(changes):
-    import torch
-
-    spec = dataclasses.replace(SPEC, **changes)
-    params = random_params(head_types.MASKED_LM, spec)
-    entries = _entries_of_masked_lm(spec)
-    peer = _peer(head_types.MASKED_LM, spec, names.to_hf(params, entries))
-    ids, mask = _batch(head_types.MASKED_LM, LENGTH)
-    predicted = mask * (np.random.default_rng(1).random(mask.shape) < 0.3)
-    labels = np.where(predicted, ids[:, ::-1], -100)
-    out = peer(
-        input_ids=torch.tensor(ids),
-        attention_mask=torch.tensor(mask),
-        labels=torch.tensor(labels),
-        output_hidden_states=True,
-    )
-    out.loss.backward()
-
-    encoder = Transformer(spec)
-    apply = functools.partial(encoder.apply, deterministic=True, method="hidden_states")
-    states = jax.jit(apply)({"params": params["modernbert"]}, _inputs(ids, mask))
-    assert len(states) == len(out.hidden_states) == spec.num_hidden_layers + 1
-    for result, reference in zip(states[:-1], out.hidden_states[:-1], strict=True):
-        assert_close(np.asarray(result)[mask > 0], reference.detach().numpy()[mask > 0])
-
-    model = PreTrainingModel(spec, next_sentence=False)
-
-    def loss(params):
-        logits = model.apply({"params": params}, _inputs(ids, mask), deterministic=True)
-        batch = {
-            "masked_lm_ids": np.maximum(labels, 0),
-            "masked_lm_weights": predicted.astype("float32"),
-        }
-        total, count = sums_of(MaskedLM(), logits, batch)["mlm_loss"]
-        return total / count
-
-    value, gradient = jax.jit(jax.value_and_grad(loss))(params)
-    assert_close(value, out.loss.item())
-    reference = {name: p.grad.numpy() for name, p in peer.named_parameters()}
-    wanted = flatten_dict(names.to_jax(reference, entries, "transformers"), sep="/")
-    gradient = flatten_dict(gradient, sep="/")
-    assert_close(gradient, wanted, 1000, share=0.01)
+        wanted = peer(**transformers_check.inputs(inputs), output_hidden_states=True).hidden_states
+    apply = functools.partial(Transformer(MODERNBERT).apply, deterministic=True)
+    apply = jax.jit(functools.partial(apply, method="hidden_states"))
+    states = apply({"params": model.params["modernbert"]}, inputs)
+    assert len(states) == len(wanted) == MODERNBERT.num_hidden_layers + 1
+    for result, reference in zip(states[:-1], wanted[:-1], strict=True):
+        assert_close(np.asarray(result)[mask > 0], reference.numpy()[mask > 0])
 
 
 DROPS = dataclasses.replace(
-    SPEC, num_hidden_layers=2, hidden_dropout_prob=0.25, attention_probs_dropout_prob=0.125
+    MODERNBERT, num_hidden_layers=2, hidden_dropout_prob=0.25, attention_probs_dropout_prob=0.125
 )
 
 
-def _dropped(kind: str, monkeypatch) -> list[tuple[float, int]]:
-    """The rate and the width of every array that a model of `DROPS` drops from, in their order."""
-    params, (ids, mask), found = random_params(kind, DROPS), _batch(kind, 9), []
-    module = HEAD_SPECS[kind].build(DROPS, num_classes(kind))
+def _dropped(model: Pretrained, monkeypatch) -> list[tuple[float, int]]:
+    """The rate and the width of every array that a model drops from, in their order."""
+    found: list[tuple[float, int]] = []
 
     def record(x, seed, rate):
         del seed
@@ -175,48 +83,50 @@ def _dropped(kind: str, monkeypatch) -> list[tuple[float, int]]:
 
     monkeypatch.setattr(dropout, "dropout", record)
     rngs = {"dropout": jax.random.key(0)}
-    apply = functools.partial(module.apply, deterministic=False, rngs=rngs)
-    jax.eval_shape(apply, {"params": params}, _inputs(ids, mask))
+    apply = functools.partial(model.model().apply, deterministic=False, rngs=rngs)
+    jax.eval_shape(apply, {"params": model.params}, random_inputs(model))
     return found
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_dropped(kind, monkeypatch):
+def test_what_is_dropped(kind, vocabulary, monkeypatch):
     """Embeddings; in each layer attention's output and the inner columns; before an output layer.
 
     Attention's probabilities are dropped within attention.
     """
-    layer = [(0.125, SPEC.hidden_size), (0.25, SPEC.intermediate_size)]
+    layer = [(0.125, MODERNBERT.hidden_size), (0.25, MODERNBERT.intermediate_size)]
     of_task = kind not in (head_types.ENCODER, head_types.MASKED_LM)
-    width = SPEC.hidden_size
+    width = MODERNBERT.hidden_size
     wanted = [(0.25, width), *layer, *layer, *[(0.25, width)] * of_task]
-    assert _dropped(kind, monkeypatch) == wanted
+    assert _dropped(random_model(vocabulary, kind, DROPS), monkeypatch) == wanted
 
 
 @pytest.mark.peers
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_is_what_transformers_drops(kind, monkeypatch):
+def test_it_is_what_transformers_drops(kind, vocabulary, monkeypatch, tmp_path):
     import torch
 
-    peer, reference = _peer(kind, DROPS).train(), []
+    model, reference = random_model(vocabulary, kind, DROPS), []
+    peer = peer_of(model, tmp_path).train()
     for module in peer.modules():
         if isinstance(module, torch.nn.Dropout):
             module.register_forward_hook(
                 lambda module, _, output: reference.append((module.p, output.shape[-1]))
             )
-    ids, mask = _batch(kind, 9)
-    peer(input_ids=torch.tensor(ids), attention_mask=torch.tensor(mask))
-    assert _dropped(kind, monkeypatch) == reference
+    peer(**transformers_check.inputs(random_inputs(model)))
+    assert _dropped(model, monkeypatch) == reference
 
 
 @pytest.mark.peers
 @pytest.mark.parametrize("size", ModernBertSpec.sizes)
 def test_the_parameters_of_every_size(size):
     import torch
+    import transformers
 
     spec = ModernBertSpec.named(size)
+    config = transformers.ModernBertConfig(**PUBLISHED["modernbert"].config.write(spec))
     with torch.device("meta"):
-        peer = _peer(head_types.MASKED_LM, spec)
+        peer = transformers.ModernBertForMaskedLM(config)
     entries = _entries_of_masked_lm(spec)
     result = sum(math.prod(entry.shape) for entry in entries)
     assert result == sum(p.numel() for p in peer.parameters())
@@ -268,7 +178,7 @@ VARIANTS = (
 
 @pytest.mark.parametrize("changes", VARIANTS, ids=lambda changes: "-".join(changes) or "modern")
 def test_names_cover_the_parameters_of_every_variant(changes):
-    spec = dataclasses.replace(SPEC, **changes, vocab_multiple=8)
+    spec = dataclasses.replace(MODERNBERT, **changes, vocab_multiple=8)
     model = PreTrainingModel(spec, next_sentence=False)
 
     def init(inputs):
@@ -288,8 +198,8 @@ def test_names_cover_the_parameters_of_every_variant(changes):
 @pytest.mark.slow
 @pytest.mark.parametrize("remat", ["layer", "attention", "none"])
 def test_remat_changes_nothing(remat):
-    params = random_params(head_types.ENCODER)["modernbert"]
-    ids, mask = _batch(head_types.ENCODER, 17)
+    params = random_params(head_types.ENCODER, MODERNBERT)["modernbert"]
+    ids, mask = _batch(17)
 
     def gradient(spec):
         def loss(params):
@@ -299,15 +209,15 @@ def test_remat_changes_nothing(remat):
 
         return jax.jit(jax.grad(loss))(params)
 
-    wanted, found = gradient(SPEC), gradient(dataclasses.replace(SPEC, remat=remat))
+    wanted, found = gradient(MODERNBERT), gradient(dataclasses.replace(MODERNBERT, remat=remat))
     assert_close(found, wanted, 1000, share=0.01)
 
 
 def test_a_token_sees_no_further_than_its_window():
     """A stack of local layers carries a change by half a window in each layer, and no further."""
-    spec = dataclasses.replace(SPEC, num_hidden_layers=3, global_attn_every_n_layers=4)
+    spec = dataclasses.replace(MODERNBERT, num_hidden_layers=3, global_attn_every_n_layers=4)
     params = random_params(head_types.ENCODER, spec)["modernbert"]
-    ids, mask = _batch(head_types.ENCODER, LENGTH)
+    ids, mask = _batch(LENGTH)
     mask[:] = 1
 
     @jax.jit
@@ -320,7 +230,7 @@ def test_a_token_sees_no_further_than_its_window():
         return Transformer(spec).apply({"params": alone}, _inputs(ids, mask), deterministic=True)
 
     other = ids.copy()
-    other[:, 15] = (ids[:, 15] + 1) % SPEC.vocab_size
+    other[:, 15] = (ids[:, 15] + 1) % MODERNBERT.vocab_size
     changed = np.abs(np.asarray(outputs(other)) - outputs(ids)).max((0, 2)) > 0
     assert np.flatnonzero(changed).tolist() == list(range(15 - 6, 15 + 6 + 1))
 
@@ -328,9 +238,9 @@ def test_a_token_sees_no_further_than_its_window():
 @pytest.mark.slow
 def test_rotary_positions_are_relative():
     """With global layers alone, text after padding has the outputs it has without."""
-    spec = dataclasses.replace(SPEC, global_attn_every_n_layers=1)
+    spec = dataclasses.replace(MODERNBERT, global_attn_every_n_layers=1)
     params = random_params(head_types.ENCODER, spec)["modernbert"]
-    ids, _ = _batch(head_types.ENCODER, 9)
+    ids, _ = _batch(9)
     encoder, mask = Transformer(spec), np.ones_like(ids)
     apply = jax.jit(functools.partial(encoder.apply, deterministic=True))
     alone = apply({"params": params}, _inputs(ids, mask))
@@ -357,16 +267,16 @@ def test_rotary_positions_are_relative():
 )
 def test_bad_specs(fields, message):
     with pytest.raises(ValueError, match=message):
-        dataclasses.replace(SPEC, **fields)
+        dataclasses.replace(MODERNBERT, **fields)
     with pytest.raises(ValueError, match="size='huge': must be one of tiny, mini"):
         ModernBertSpec.named("huge")
 
 
 def test_useful_operations_of_both_kinds_of_layers():
     """By hand, for one global and one local layer; a token sees at most 7 keys in a window."""
-    spec = dataclasses.replace(SPEC, num_hidden_layers=2)
-    products = 2 * (4 * 24**2 + 3 * 24 * 40)
-    head = 24 * SPEC.vocab_size + 24**2
+    spec = dataclasses.replace(MODERNBERT, num_hidden_layers=2)
+    products = 2 * (4 * 24**2 + 3 * 24 * 56)
+    head = 24 * MODERNBERT.vocab_size + 24**2
     for length, window in ((5, 5), (50, 7)):
         wanted = 6.0 * (products + 2 * 24 * (length + window) + 3 / length * head)
         assert spec.flops_per_token(length, 3) == pytest.approx(wanted)

@@ -1,4 +1,4 @@
-"""ModernBERT's folders of transformers: bit-equal there and back, or refused."""
+"""ModernBERT's folders of transformers: older forms, and what is refused."""
 
 import dataclasses
 import json
@@ -6,28 +6,20 @@ import json
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
-from safetensors.numpy import load_file, save_file
 from scipy.special import softmax
 
 from bertjax.base.errors import InputError
 from bertjax.base.renames import renamed, reverse
-from bertjax.interop import own_folder, pretrained, transformers_check
-from bertjax.interop.hugging_face import config_of, read_hugging_face, write_hugging_face
+from bertjax.interop import own_folder, pretrained
+from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
 from bertjax.interop.proof import outputs
 from bertjax.interop.serving import write_serving
 from bertjax.models.encoders import head_types
 from bertjax.models.encoders.renames import RENAMES
 from bertjax.runs.fine_tuning.answers import numbered, predictions
 from bertjax.runs.fine_tuning.fine_tuned import OneModel
-from tests.helpers.closeness import assert_close, rounding
-from tests.models.encoders.modernbert_models import CLASSES, KINDS, PIECES, SPEC, small_model
-
-
-@pytest.fixture
-def vocabulary(tmp_path):
-    path = tmp_path / "vocab.txt"
-    path.write_text("".join(f"{piece}\n" for piece in PIECES))
-    return path
+from tests.helpers.closeness import rounding
+from tests.helpers.small_models import CLASSES, MODERNBERT, PIECES, random_model
 
 
 @pytest.fixture
@@ -43,21 +35,9 @@ def _assert_equal(params, wanted):
         assert params[name].tobytes() == leaf.tobytes(), name
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_out_and_in_is_bit_equal(vocabulary, folder, kind):
-    changes = dict(classifier_pooling="mean", hidden_act="gelu_tanh", hidden_dropout_prob=0.1)
-    spec = dataclasses.replace(SPEC, **changes, global_rope_theta=1e5, layer_norm_eps=1e-7)
-    model = small_model(vocabulary, kind, spec)
-    write_hugging_face(model, folder)
-    again = read_hugging_face(folder, "hf:again")
-    _assert_equal(again.params, model.params)
-    assert (again.spec, again.head_type, again.classes) == (spec, kind, model.classes)
-    assert again.left_out == {} and again.missing == ()
-
-
 def test_what_was_written_with_earlier_paths_is_the_same_model(vocabulary, folder, monkeypatch):
     """A folder of ours is read with the paths of now, and the identity is the first one."""
-    model = small_model(vocabulary, head_types.MASKED_LM)
+    model = random_model(vocabulary, head_types.MASKED_LM, MODERNBERT)
     flat, pairs = flatten_dict(model.params, sep="/"), reverse(RENAMES["modernbert"])
     before = unflatten_dict({renamed(path, pairs): flat[path] for path in flat}, sep="/")
     assert before["modernbert"]["encoder"]["layer_4"].keys() >= {"feed_forward"}
@@ -72,61 +52,9 @@ def test_what_was_written_with_earlier_paths_is_the_same_model(vocabulary, folde
     assert again.identity == model.identity == first != now
 
 
-@pytest.mark.peers
-@pytest.mark.parametrize("kind", KINDS)
-def test_transformers_loads_each_weight(vocabulary, folder, kind):
-    """`outputs` raises where transformers finds an array missing or more than it wants."""
-    model = small_model(vocabulary, kind)
-    write_hugging_face(model, folder)
-    shape = (3, 2, 9) if kind == head_types.MULTIPLE_CHOICE else (3, 9)
-    ids = np.random.default_rng(0).integers(4, len(PIECES), shape)
-    batch = {"input_ids": ids, "input_mask": np.ones_like(ids)}
-    result = outputs(model.model(), model.params, batch)
-    reference = transformers_check.outputs(folder, model.class_name, batch, tuple(result))
-    for name, output in result.items():
-        assert_close(output, reference[name])
-
-
-@pytest.mark.peers
-def test_transformers_own_folder_is_read(vocabulary, folder):
-    """As its `save_pretrained` writes it: the encoder alone, without a prefix."""
-    import torch
-    import transformers
-
-    config = config_of(small_model(vocabulary, head_types.ENCODER))
-    torch.manual_seed(0)
-    peer = transformers.ModernBertModel(transformers.ModernBertConfig(**config))
-    peer.save_pretrained(folder)
-    (folder / "vocab.txt").write_text(vocabulary.read_text())
-    model = read_hugging_face(folder, "hf:peer")
-    assert model.head_type == head_types.ENCODER and model.spec == SPEC
-    state = peer.state_dict()
-    qkv = model.params["modernbert"]["encoder"]["layer_1"]["attention"]["qkv"]["kernel"]
-    wanted = state["layers.1.attn.Wqkv.weight"].numpy()
-    np.testing.assert_array_equal(qkv.reshape(24, -1).T, wanted)
-    assert sum(entry.hf_name.removeprefix("model.") in state for entry in model.entries) == len(
-        state
-    )
-
-
-def test_a_decoder_of_its_own_is_refused(vocabulary, folder):
-    """One that repeats the embeddings is left out."""
-    model = small_model(vocabulary, head_types.MASKED_LM)
-    write_hugging_face(model, folder)
-    file, table = folder / "model.safetensors", "model.embeddings.tok_embeddings.weight"
-    arrays = load_file(file)
-    save_file(arrays | {"decoder.weight": arrays[table].copy()}, file)
-    again = read_hugging_face(folder, "hf:tied")
-    _assert_equal(again.params, model.params)
-    assert again.left_out == {"decoder.weight": f"{table} once more"}
-    save_file(arrays | {"decoder.weight": arrays[table] * 2}, file)
-    with pytest.raises(InputError, match=f"hf:own: decoder.weight differs from {table}: only a"):
-        read_hugging_face(folder, "hf:own")
-
-
 def test_served_it_takes_what_it_reads(vocabulary, folder):
     """It has no token types, so its function takes ids and a mask."""
-    model = small_model(vocabulary, head_types.MASKED_LM)
+    model = random_model(vocabulary, head_types.MASKED_LM, MODERNBERT)
     assert write_serving(model, folder) < rounding(1)
     signature = json.loads((folder / "signature.json").read_text())
     assert signature["call"] == "model(weights, input_ids, input_mask)"
@@ -143,14 +71,14 @@ def test_served_it_takes_what_it_reads(vocabulary, folder):
     ],
 )
 def test_a_task_begins_from_the_head_of_the_masked_lm(vocabulary, kind):
-    model = small_model(vocabulary, head_types.MASKED_LM)
+    model = random_model(vocabulary, head_types.MASKED_LM, MODERNBERT)
     began = model.beginning(kind)
     head = "pooler" if kind == head_types.SEQUENCE_CLASSIFICATION else "token_head"
     assert began.keys() - {"pooler"} == {"modernbert", head} - {"pooler"}
     of_lm = model.params["masked_lm"]
     _assert_equal(began[head], {"dense": of_lm["transform"], "norm": of_lm["norm"]})
     assert began["modernbert"] is model.params["modernbert"]
-    again = small_model(vocabulary, kind)
+    again = random_model(vocabulary, kind, MODERNBERT)
     assert again.beginning(kind, again.classes).keys() >= again.params.keys()
     assert not {"classifier", "span"} & again.beginning(head_types.MASKED_LM).keys()
 
@@ -158,8 +86,8 @@ def test_a_task_begins_from_the_head_of_the_masked_lm(vocabulary, kind):
 def test_the_layers_may_be_written_in_the_older_form(vocabulary, folder):
     """With a period and two thetas, as transformers before version 5 does."""
     result = dict(global_attn_every_n_layers=2, global_rope_theta=5e4, local_rope_theta=9e3)
-    spec = dataclasses.replace(SPEC, **result)
-    write_hugging_face(small_model(vocabulary, head_types.MASKED_LM, spec), folder)
+    spec = dataclasses.replace(MODERNBERT, **result)
+    write_hugging_face(random_model(vocabulary, head_types.MASKED_LM, spec), folder)
     config = json.loads((folder / "config.json").read_text())
     newer = {key: config.pop(key) for key in ("layer_types", "rope_parameters")}
     assert newer["layer_types"] == 2 * ["full_attention", "sliding_attention"] + ["full_attention"]
@@ -188,7 +116,7 @@ def test_the_layers_may_be_written_in_the_older_form(vocabulary, folder):
     ],
 )
 def test_configs_that_are_refused(vocabulary, folder, changes, message):
-    write_hugging_face(small_model(vocabulary, head_types.MASKED_LM), folder)
+    write_hugging_face(random_model(vocabulary, head_types.MASKED_LM, MODERNBERT), folder)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | changes))
     with pytest.raises(InputError, match=message):
@@ -206,7 +134,9 @@ def test_configs_that_are_refused(vocabulary, folder, changes, message):
     ],
 )
 def test_a_variant_that_transformers_lacks_is_not_written(vocabulary, folder, changes, message):
-    model = small_model(vocabulary, head_types.MASKED_LM, dataclasses.replace(SPEC, **changes))
+    model = random_model(
+        vocabulary, head_types.MASKED_LM, dataclasses.replace(MODERNBERT, **changes)
+    )
     with pytest.raises(InputError, match=message):
         write_hugging_face(model, folder)
 
@@ -214,7 +144,7 @@ def test_a_variant_that_transformers_lacks_is_not_written(vocabulary, folder, ch
 @pytest.mark.slow
 def test_it_takes_two_texts(vocabulary):
     """It has no token types: its input of a pair is that of one row of tokens."""
-    model = small_model(vocabulary, head_types.SEQUENCE_CLASSIFICATION)
+    model = random_model(vocabulary, head_types.SEQUENCE_CLASSIFICATION, MODERNBERT)
     model = dataclasses.replace(model, task={"problem_type": "single_label_classification"})
     (found,) = predictions(OneModel(model), numbered(["the cat ||| a dog runs"], "text"), "text")
     tokens = ["[CLS]", "the", "cat", "[SEP]", "a", "dog", "run", "##s", "[SEP]"]

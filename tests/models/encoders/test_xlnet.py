@@ -10,21 +10,20 @@ import pytest
 
 from bertjax.base.errors import InputError
 from bertjax.interop import hugging_face
-from bertjax.interop.names import to_hf, to_jax
-from bertjax.interop.published.registry import PUBLISHED, array_names
+from bertjax.interop.names import to_hf
+from bertjax.interop.published.registry import PUBLISHED
 from bertjax.models.attention.relative import by_distance
 from bertjax.models.encoders import head_types
 from bertjax.models.encoders.registry import ENCODERS, make_encoder
 from bertjax.models.encoders.storage import from_canonical
 from bertjax.models.encoders.xlnet.spec import XlnetSpec
-from bertjax.models.heads.head_specs import HEAD_SPECS
 from bertjax.models.heads.output_heads import masked_lm
 from tests.helpers.closeness import assert_close
+from tests.helpers.same_as_transformers import peer_of
+from tests.helpers.small_models import random_model, random_params, small_spec
 
-SIZES = dict(hidden_size=24, num_hidden_layers=3, num_attention_heads=3, intermediate_size=56)
-SPEC = XlnetSpec(vocab_size=97, **SIZES)
+SPEC = small_spec("xlnet", num_hidden_layers=3)
 ROWS, LENGTH, PREDICTED, MEMORY = 3, 13, 4, 7
-CONFIG = dict(vocab_size=97, d_model=24, n_layer=3, n_head=3, d_inner=56)
 
 
 def _batch() -> dict[str, np.ndarray]:
@@ -40,7 +39,7 @@ def _batch() -> dict[str, np.ndarray]:
     mask = np.ones(shape, np.int32)
     mask[1, :3] = 0
     return {
-        "input_ids": rng.integers(0, 97, shape).astype(np.int32),
+        "input_ids": rng.integers(0, SPEC.vocab_size, shape).astype(np.int32),
         "input_mask": mask,
         "token_type_ids": np.sort(rng.integers(0, 3, shape), -1).astype(np.int32),
         "order": order,
@@ -57,25 +56,12 @@ def _hidden(order: np.ndarray, places: np.ndarray) -> np.ndarray:
     return hidden.astype(np.float64)
 
 
-def _random_params(spec: XlnetSpec):
-    parts = HEAD_SPECS[head_types.PERMUTATION_LM].parts(spec)
-    entries, rng = array_names(parts, spec, head_types.PERMUTATION_LM, 0), np.random.default_rng(3)
-    arrays = {e.hf_name: rng.normal(0.1, 0.2, e.shape).astype(np.float32) for e in entries}
-    return to_jax(arrays, entries, "test"), arrays, entries
-
-
-def _peer(arrays, **config):
-    import torch
-    import transformers
-
-    settings = {**CONFIG, "mem_len": MEMORY, "reuse_len": LENGTH - 2} | config
-    model = transformers.XLNetLMHeadModel(transformers.XLNetConfig(**settings)).eval()
-    tensors = {name: torch.tensor(array) for name, array in arrays.items()}
-    missing = model.load_state_dict(tensors, strict=False).missing_keys
-    assert set(missing) <= {"lm_loss.weight"}
-    encoder, float32 = model.transformer, model.transformer.relative_positional_encoding
+def _peer(model, folder):
+    peer = peer_of(model, folder)
+    encoder, float32 = peer.transformer, peer.transformer.relative_positional_encoding
+    encoder.mem_len, encoder.reuse_len = MEMORY, LENGTH - 2
     encoder.relative_positional_encoding = lambda *args, **more: float32(*args, **more).double()
-    return model.double()
+    return peer.double()
 
 
 def _reference(model, batch, *, streams: bool, memory: bool):
@@ -116,15 +102,17 @@ def _logits(spec, params, batch, *, streams: bool, memory: bool):
 @pytest.mark.parametrize("scanned", [False, True], ids=["unrolled", "scanned"])
 @pytest.mark.parametrize("memory", [False, True], ids=["alone", "memory"])
 @pytest.mark.parametrize("streams", [False, True], ids=["one stream", "two streams"])
-def test_outputs_are_those_of_transformers(streams, memory, scanned):
+def test_outputs_are_those_of_transformers(streams, memory, scanned, vocabulary, tmp_path):
     import torch
 
-    params, arrays, _ = _random_params(SPEC)
+    model = random_model(vocabulary, head_types.PERMUTATION_LM, SPEC)
     spec = dataclasses.replace(SPEC, scan_layers=scanned)
     batch = _batch()
     with torch.inference_mode():
-        wanted, remembered = _reference(_peer(arrays), batch, streams=streams, memory=memory)
-    arguments = spec, from_canonical(params, spec), batch
+        wanted, remembered = _reference(
+            _peer(model, tmp_path), batch, streams=streams, memory=memory
+        )
+    arguments = spec, from_canonical(model.params, spec), batch
     found, layers = jax.device_get(_logits(*arguments, streams=streams, memory=memory))
     real = np.ones(wanted.shape[:2], bool) if streams else batch["input_mask"] > 0
     assert real.sum() in (ROWS * PREDICTED, ROWS * LENGTH - 3)
@@ -136,17 +124,17 @@ def test_outputs_are_those_of_transformers(streams, memory, scanned):
 
 
 @pytest.mark.peers
-def test_gradients_of_two_streams_with_memory():
+def test_gradients_of_two_streams_with_memory(vocabulary, tmp_path):
     import torch
 
-    params, arrays, entries = _random_params(SPEC)
-    batch, peer = _batch(), _peer(arrays)
-    weights = np.random.default_rng(8).normal(size=(ROWS, PREDICTED, 97))
+    model = random_model(vocabulary, head_types.PERMUTATION_LM, SPEC)
+    batch, peer = _batch(), _peer(model, tmp_path)
+    weights = np.random.default_rng(8).normal(size=(ROWS, PREDICTED, SPEC.vocab_size))
 
     def summed(params):
         return (_logits(SPEC, params, batch, streams=True, memory=True)[0] * weights).sum()
 
-    result = to_hf(jax.tree.map(np.asarray, jax.jit(jax.grad(summed))(params)), entries)
+    result = to_hf(jax.tree.map(np.asarray, jax.jit(jax.grad(summed))(model.params)), model.entries)
     logits, _ = _reference(peer, batch, streams=True, memory=True)
     (logits * torch.tensor(weights)).sum().backward()
     reference = {name: each.grad for name, each in peer.named_parameters()}
@@ -161,8 +149,8 @@ def test_gradients_of_two_streams_with_memory():
 def test_gradients_in_bfloat16_are_those_in_float32():
     """XLA's CPUs once refused the gradient of the projection of distances in bfloat16."""
     spec = dataclasses.replace(SPEC, num_hidden_layers=1)
-    weights = np.random.default_rng(8).normal(size=(ROWS, PREDICTED, 97))
-    params, _, _ = _random_params(spec)
+    weights = np.random.default_rng(8).normal(size=(ROWS, PREDICTED, SPEC.vocab_size))
+    params = random_params(head_types.PERMUTATION_LM, spec)
 
     def summed(params, spec):
         return (_logits(spec, params, _batch(), streams=True, memory=False)[0] * weights).sum()
@@ -177,7 +165,7 @@ def test_gradients_in_bfloat16_are_those_in_float32():
 
 @pytest.mark.slow
 def test_left_to_right_with_memory():
-    params, _, _ = _random_params(SPEC)
+    params = random_params(head_types.PERMUTATION_LM, SPEC)
     spec, batch = dataclasses.replace(SPEC, causal=True), _batch()
     changed = {**batch, "input_ids": batch["input_ids"].copy()}
     changed["input_ids"][:, 6] += 1
@@ -191,7 +179,7 @@ def test_left_to_right_with_memory():
 
 def test_a_token_does_not_change_what_is_predicted_before_it():
     """No prediction depends on itself, or on tokens that come later in the order."""
-    params, _, _ = _random_params(SPEC)
+    params = random_params(head_types.PERMUTATION_LM, SPEC)
     batch = _batch()
     read = lambda batch: np.asarray(_logits(SPEC, params, batch, streams=True, memory=True)[0])  # noqa: E731
     before = read(batch)
@@ -207,7 +195,7 @@ def test_a_token_does_not_change_what_is_predicted_before_it():
 
 @pytest.mark.slow
 def test_packed_documents_do_not_see_each_other():
-    params, _, _ = _random_params(SPEC)
+    params = random_params(head_types.PERMUTATION_LM, SPEC)
     batch = {name: _batch()[name] for name in ("input_ids", "input_mask", "token_type_ids")}
     batch["input_mask"] = np.ones_like(batch["input_mask"])
     encoder = make_encoder(SPEC)
@@ -235,8 +223,15 @@ def test_scores_by_distance_are_shifted():
 
 def test_models_that_are_computed_in_another_way_are_refused():
     family = ENCODERS["xlnet"]
-    fields = {"d_model": 24, "n_head": 3, "n_layer": 3, "d_inner": 56, "vocab_size": 97}
-    assert hugging_face.spec_of(fields | {"d_head": 8}, family, "test") == SPEC
+    fields = {
+        "d_model": 24,
+        "n_head": 3,
+        "n_layer": 3,
+        "d_inner": 56,
+        "vocab_size": SPEC.vocab_size,
+    }
+    usual = dataclasses.replace(SPEC, initializer_range=0.02, layer_norm_eps=1e-12)
+    assert hugging_face.spec_of(fields | {"d_head": 8}, family, "test") == usual
     dropped = hugging_face.spec_of(fields | {"dropout": 0.2}, family, "test")
     assert (dropped.hidden_dropout_prob, dropped.attention_probs_dropout_prob) == (0.2, 0.2)
     for name, value in (

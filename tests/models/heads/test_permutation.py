@@ -14,40 +14,20 @@ from bertjax.data.examples.layout import LaidOut
 from bertjax.data.examples.masking import MaskingRule
 from bertjax.inference.blanks import fill
 from bertjax.inference.likelihood import log_likelihoods
-from bertjax.interop import names
-from bertjax.interop.pretrained import Pretrained
-from bertjax.interop.published.registry import array_names
 from bertjax.models.encoders import head_types
-from bertjax.models.encoders.xlnet.spec import XlnetSpec
-from bertjax.models.heads.head_specs import HEAD_SPECS
 from bertjax.text.tokenizer import Tokenizer
 from tests.helpers.closeness import assert_close
-from tests.helpers.small_models import PIECES
+from tests.helpers.same_as_transformers import peer_of
+from tests.helpers.small_models import PIECES, random_model, small_spec
 
-SIZES = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=40)
-SPEC = XlnetSpec(vocab_size=len(PIECES), **SIZES)
 # Of several pieces a word, and of another length; the last has one blank.
 BLANKS = ["the [MASK] runs of [MASK]s , houseing !", "[MASK] dogs", "a cat [MASK]"]
 TEXTS = ["the cat runs , house", "Dogs", "a house runsing blue !"]
 
 
 @pytest.fixture(scope="module")
-def arrays():
-    kind, rng = head_types.PERMUTATION_LM, np.random.default_rng(3)
-    entries = array_names(HEAD_SPECS[kind].parts(SPEC), SPEC, kind, 0)
-    return {e.hf_name: rng.normal(0.1, 0.3, e.shape).astype(np.float32) for e in entries}
-
-
-@pytest.fixture(scope="module")
-def model(vocabulary, arrays):
-    entries = array_names(("xlnet", "masked_lm"), SPEC, head_types.PERMUTATION_LM, 0)
-    return Pretrained(
-        origin="a permutation LM",
-        head_type=head_types.PERMUTATION_LM,
-        spec=SPEC,
-        params=names.to_jax(arrays, entries, "test"),
-        tokenizer=Tokenizer.open(vocabulary),
-    )
+def model(vocabulary):
+    return random_model(vocabulary, head_types.PERMUTATION_LM, small_spec("xlnet"))
 
 
 def _hidden_logits(peer, ids, hidden):
@@ -66,15 +46,8 @@ def _hidden_logits(peer, ids, hidden):
 
 
 @pytest.fixture(scope="module")
-def peer(arrays):
-    import torch
-    import transformers
-
-    config = dict(vocab_size=len(PIECES), d_model=24, n_layer=2, n_head=3, d_inner=40)
-    model = transformers.XLNetLMHeadModel(transformers.XLNetConfig(**config)).eval()
-    tensors = {name: torch.tensor(array) for name, array in arrays.items()}
-    assert set(model.load_state_dict(tensors, strict=False).missing_keys) <= {"lm_loss.weight"}
-    return model
+def peer(model, tmp_path_factory):
+    return peer_of(model, tmp_path_factory.mktemp("xlnet"))
 
 
 @pytest.mark.peers
