@@ -212,7 +212,7 @@ def classes() -> str:
     for name, names in PUBLISHED.items():
         known = list(dict.fromkeys(names.classes.values()))
         if known:
-            prefix = os.path.commonprefix(known)
+            prefix = os.path.commonprefix(known[:2])  # DeBERTa's discriminator has another
             ends = [each.removeprefix(prefix) for each in known]
             rows.append((f"`{name}`", f"`{prefix}`", ", ".join(each or "alone" for each in ends)))
     return _table(("`model_type`", "class", "with the endings"), rows)

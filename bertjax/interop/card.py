@@ -78,10 +78,12 @@ def model_card(
 
 def _use(pretrained: Pretrained, name: str) -> str:
     if not pretrained.embedding:
+        is_elsewhere = pretrained.head_type in pretrained.names.elsewhere
+        class_name = "AutoModel" if is_elsewhere else pretrained.class_name
         return (
-            f"from transformers import AutoTokenizer, {pretrained.class_name}\n\n"
+            f"from transformers import AutoTokenizer, {class_name}\n\n"
             f'tokenizer = AutoTokenizer.from_pretrained("{name}")\n'
-            f'model = {pretrained.class_name}.from_pretrained("{name}")'
+            f'model = {class_name}.from_pretrained("{name}")'
         )
     name_of_class = CLASSES[pretrained.embedding.kind]
     return (

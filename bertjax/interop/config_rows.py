@@ -75,8 +75,8 @@ class ConfigRows(NamedTuple):
     def read(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of the spec that a config.json decides; ValueError for another model."""
         self._check_there()
-        check_wanted(config, self.wanted)
         values = {**self.absent, **config}
+        check_wanted(values, self.wanted)
         fields: dict[str, Any] = {}
         for key, name, *operation in self.rows:
             if key in values:

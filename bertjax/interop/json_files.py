@@ -93,8 +93,8 @@ LIBRARY = optional(
 )
 TOKENIZER_CONFIG = optional(
     **dict(do_lower_case=bool, strip_accents=bool, tokenize_chinese_chars=bool),
-    **dict(add_prefix_space=bool, tokenizer_class=str, model_max_length=int | float),
-    **dict(added_tokens_decoder=dict[str, _TOKEN]),
+    **dict(add_prefix_space=bool, split_by_punct=bool, model_max_length=int | float),
+    **dict(tokenizer_class=str, added_tokens_decoder=dict[str, _TOKEN]),
     **_NAMED_TOKENS,
 )
 SPECIAL_TOKENS_MAP = optional(**_NAMED_TOKENS)

@@ -1,7 +1,7 @@
 """BPE and unigram tokenizers in folders of transformers: RoBERTa's, GPT-2's, GPT's, XLM-R's.
 
-The files are tokenizer.json, or older ones: vocab.json and merges.txt of GPT,
-GPT-2 and RoBERTa, and sentencepiece.bpe.model of XLM-R and CamemBERT.
+The files are tokenizer.json, or older ones: vocab.json and merges.txt of GPT, GPT-2 and RoBERTa,
+sentencepiece.bpe.model of XLM-R and CamemBERT, and spm.model of DeBERTa-v2.
 """
 
 import json
@@ -23,7 +23,7 @@ from bertjax.interop.named_tokens import (
 )
 from bertjax.text.library_file import steps_of
 from bertjax.text.moses_bpe import FOLDED, SPLIT_AT_SPACES, XLM
-from bertjax.text.special_tokens import GPT, ROBERTA, names_by_role
+from bertjax.text.special_tokens import BERT, GPT, ROBERTA, names_by_role
 from bertjax.text.template import Template
 from bertjax.text.tokenizer import (
     BPE,
@@ -39,20 +39,22 @@ from bertjax.text.word_bpe import NORMALIZER, PRE_TOKENIZER, WORD_END
 
 LIBRARY_FILE = "tokenizer.json"
 PIECES_FILE, MERGES_FILE = "vocab.json", "merges.txt"
-MODEL_FILE = "sentencepiece.bpe.model"
+MODEL_FILE, _DEBERTA_FILE = "sentencepiece.bpe.model", "spm.model"
 
 # Classes that take tokenizer.json as it is; the classes below build the tokenizer anew.
 PLAIN_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
 _CAMEMBERT, XLM_CLASS = "CamembertTokenizer", "XLMTokenizer"
+_DEBERTA = "DebertaV2Tokenizer"
 _LIKE_ROBERTA = ("RobertaTokenizer", "XLMRobertaTokenizer", _CAMEMBERT)
 _CLASSES = {
     BPE: (*PLAIN_CLASSES, "RobertaTokenizer", "GPT2Tokenizer"),
     WORD_BPE: (*PLAIN_CLASSES, "OpenAIGPTTokenizer"),
     MOSES_BPE: (XLM_CLASS,),
-    UNIGRAM: (*PLAIN_CLASSES, "XLMRobertaTokenizer", _CAMEMBERT, "XLNetTokenizer"),
+    UNIGRAM: (*PLAIN_CLASSES, "XLMRobertaTokenizer", _CAMEMBERT, "XLNetTokenizer", _DEBERTA),
 }
 _PREFIX = "add_prefix_space"
 FOLDS = "do_lowercase_and_remove_accent"  # of XLM
+_SPLITS = "split_by_punct"  # of DeBERTa-v2
 
 
 def kind_of(folder: Path, library: dict[str, Any] | None) -> str | None:
@@ -65,7 +67,8 @@ def kind_of(folder: Path, library: dict[str, Any] | None) -> str | None:
     if (folder / PIECES_FILE).exists():
         pieces = read_optional(folder / PIECES_FILE, json_files.PIECES) or {}
         return WORD_BPE if any(piece.endswith(WORD_END) for piece in pieces) else BPE
-    return UNIGRAM if (folder / MODEL_FILE).exists() else None
+    of_unigram = (folder / name for name in (MODEL_FILE, _DEBERTA_FILE))
+    return UNIGRAM if any(path.exists() for path in of_unigram) else None
 
 
 def read(named: NamedTokens, kind: str, library: dict[str, Any] | None) -> Tokenizer:
@@ -80,7 +83,7 @@ def read(named: NamedTokens, kind: str, library: dict[str, Any] | None) -> Token
         return _read_library(named, kind, library)
     if kind != UNIGRAM:
         return _read_pieces_and_merges(named, kind)
-    return _read_fairseq(named)
+    return (_read_fairseq if (named.folder / MODEL_FILE).exists() else _read_deberta)(named)
 
 
 def _is_xlm(named: NamedTokens) -> bool:
@@ -98,11 +101,16 @@ def _read_library(named: NamedTokens, kind: str, library: dict[str, Any]) -> Tok
     tokenizer = Tokenizer(kind, path.read_bytes(), str(path), special_tokens=roles)
     # A class that builds the tokenizer anew has settings of its own.
     class_name = named.class_name
-    builds = class_name in (*_LIKE_ROBERTA, "GPT2Tokenizer")
+    builds = class_name in (*_LIKE_ROBERTA, _DEBERTA, "GPT2Tokenizer")
+    normalizer, roles_of_template = library.get("normalizer"), tokenizer.roles
+    other_normalizer = builds and kind == BPE and normalizer
+    if class_name == _DEBERTA:
+        other_normalizer = normalizer != sentencepiece_model.deberta_normalizer(_is_cased(named))
+        roles_of_template = {role: tokenizer.roles[role] for role in ("cls", "sep")}
     differences = {
-        "another normalizer": builds and kind == BPE and library.get("normalizer"),
-        "another post_processor": class_name in _LIKE_ROBERTA
-        and tokenizer.template != Template.usual(tokenizer.roles),
+        "another normalizer": other_normalizer,
+        "another post_processor": class_name in (*_LIKE_ROBERTA, _DEBERTA)
+        and tokenizer.template != Template.usual(roles_of_template),
     }
     for difference, differs in differences.items():
         if differs:
@@ -196,6 +204,32 @@ def _read_fairseq(named: NamedTokens) -> Tokenizer:
     ids = {piece: number for number, (piece, _) in enumerate(content["model"]["vocab"])}
     content["added_tokens"] = _added_tokens(named, tokens, ids)
     return Tokenizer(UNIGRAM, json.dumps(content).encode(), str(path), special_tokens=names)
+
+
+def _read_deberta(named: NamedTokens) -> Tokenizer:
+    """Reads DeBERTa-v2's; its [MASK] follows the pieces of the model."""
+    path = named.folder / _DEBERTA_FILE
+    _check_prefix(named, named.config.get(_PREFIX) is not False, True)
+    if named.config.get(_SPLITS):
+        raise InputError(
+            f"{named.folder / CONFIG_FILE}: {_SPLITS} is true: bertjax cannot give the ids of this "
+            "tokenizer"
+        )
+    tokens = BERT | {"bos": BERT["cls"], "eos": BERT["sep"]} | named.by_role()
+    names = {role: content_of(token) for role, token in tokens.items()}
+    content, ids, controls = sentencepiece_model.with_own_ids(
+        path.read_bytes(), str(path), cased=_is_cased(named)
+    )
+    ids = {names["mask"]: len(ids), **ids}
+    of_model = {name: name for name in controls}
+    content["added_tokens"] = _added_tokens(named, of_model | tokens, ids)
+    around = {role: (names[role], ids[names[role]]) for role in ("cls", "sep")}
+    content["post_processor"] = {"type": "BertProcessing", **around}
+    return Tokenizer(UNIGRAM, json.dumps(content).encode(), str(path), special_tokens=names)
+
+
+def _is_cased(named: NamedTokens) -> bool:
+    return not named.config.get("do_lower_case")
 
 
 def _added_tokens(

@@ -60,6 +60,7 @@ class Names(NamedTuple):
       spellings: pairs (pattern, replacement) that give an array the name of the rows (`re.sub`).
       last_token: whether classes of whole texts predict from the last token, as a model must that
         reads left to right. Others predict from the first.
+      elsewhere: the kinds whose class is not in transformers, whose AutoModel reads the encoder.
       pads_left: whether its tokenizer puts padding before the text.
     """
 
@@ -72,6 +73,7 @@ class Names(NamedTuple):
     spellings: tuple[tuple[str, str], ...] = ()
     config: ConfigRows = ConfigRows()
     last_token: bool = False
+    elsewhere: tuple[str, ...] = ()
     pads_left: bool = False
 
     def one_spelling(self, name: str) -> str:

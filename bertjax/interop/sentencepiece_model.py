@@ -26,7 +26,7 @@ _MODEL_TYPE, _SUFFIX = 3, 24  # TrainerSpec
 _CHARACTER_MAP, _PREFIX, _EXTRA_SPACE, _ESCAPE = 2, 3, 4, 5  # NormalizerSpec
 
 _UNIGRAM, _BPE = 1, 2
-_USER_DEFINED, _UNUSED, _BYTE = 4, 5, 6
+_UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = 2, 3, 4, 5, 6
 
 
 def as_library(tokenizer: Tokenizer) -> "tokenizers.Tokenizer":
@@ -67,13 +67,8 @@ def fairseq(
     last, as in transformers (`convert_slow_tokenizer.py`, XLMRobertaConverter and
     CamembertConverter).
     """
-    from google.protobuf.message import DecodeError
-
-    with input_error_at(
-        f"{origin}: not a SentencePiece model", (DecodeError, KeyError, ValueError)
-    ):
-        pieces, trainer, normalizer = sections = _sections(data)
-        texts = [piece[_TEXT].decode() for piece in pieces]
+    pieces, trainer, normalizer = sections = _checked_sections(data, origin)
+    texts = _texts(pieces)
     _refuse(*sections, origin)
     pad, unknown, bos, eos = (names[role] for role in ("pad", "unk", "bos", "eos"))
     if is_camembert:  # the model's own <s> and </s> are used, not fairseq's before them
@@ -103,6 +98,62 @@ def fairseq(
         },
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps},
     }
+
+
+def with_own_ids(
+    data: bytes, origin: str, *, cased: bool
+) -> tuple[dict[str, Any], Mapping[str, int], list[str]]:
+    """The tokenizer.json of a unigram model with its own ids, without added tokens.
+
+    Also the ids of its pieces, and its control symbols. As the class of DeBERTa-v2 in transformers
+    5 does, it normalizes by steps of that class, and not by the model's map of characters.
+    """
+    pieces, trainer, _ = _checked_sections(data, origin)
+    texts, types = _texts(pieces), [piece.get(_TYPE) for piece in pieces]
+    reasons = {
+        "a BPE": trainer.get(_MODEL_TYPE, _UNIGRAM) != _UNIGRAM,
+        "a model with symbols of its user's": _USER_DEFINED in types,
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise InputError(
+                f"{origin}: {reason}, where DeBERTa-v2 has a unigram model: bertjax cannot give "
+                "the ids of this tokenizer"
+            )
+    vocabulary = [*zip(texts, _scores(pieces), strict=True)]
+    model = {"type": "Unigram", "unk_id": types.index(_UNKNOWN), "vocab": vocabulary}
+    content = {
+        "model": model,
+        "normalizer": deberta_normalizer(cased),
+        "pre_tokenizer": {"type": "Metaspace", "replacement": WORD_MARK},
+    }
+    controls = [text for text, type_ in zip(texts, types, strict=True) if type_ == _CONTROL]
+    return content, {text: number for number, text in enumerate(texts)}, controls
+
+
+def deberta_normalizer(cased: bool) -> dict[str, Any]:
+    """The normalizer of the class of DeBERTa-v2, in tokenizer.json."""
+    spaces = {"Regex": r"\s{2,}|[\n\r\t]"}
+    steps: list[dict[str, Any]] = [] if cased else [{"type": "Lowercase"}]
+    steps += [{"type": "Replace", "pattern": spaces, "content": " "}, {"type": "NFC"}]
+    steps.append({"type": "Strip", "strip_left": False, "strip_right": True})
+    return {"type": "Sequence", "normalizers": steps}
+
+
+def _checked_sections(data: bytes, origin: str) -> tuple[list[dict], dict, dict]:
+    """`_sections`; InputError for another file."""
+    from google.protobuf.message import DecodeError
+
+    with input_error_at(
+        f"{origin}: not a SentencePiece model", (DecodeError, KeyError, ValueError)
+    ):
+        sections = _sections(data)
+        _texts(sections[0])
+    return sections
+
+
+def _texts(pieces: list[dict]) -> list[str]:
+    return [piece[_TEXT].decode() for piece in pieces]
 
 
 def _sections(data: bytes) -> tuple[list[dict], dict, dict]:

@@ -39,6 +39,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "xlm-roberta": {},
     "camembert": {},
     "electra": {"embedding_size": 16},
+    "deberta-v2": {"position_buckets": 16},
     "distilbert": {},
     # Two global layers and three with a window of 3 tokens on either side.
     "modernbert": {"num_hidden_layers": 5, "local_attention": 6},

@@ -314,11 +314,16 @@ NULLS |= {("eurobert", "rope_parameters"), ("eurobert", "head_dim"), ("neobert",
 NULLS |= {("modernbert", name) for name in ("local_rope_theta", "layer_types", "rope_parameters")}
 
 
+# Without these, transformers has other attention.
+DEBERTAS = dict(relative_attention=True, position_biased_input=False, share_att_key=True)
+DEBERTAS |= dict(norm_rel_ebd="layer_norm", position_buckets=256, pos_att_type="p2c|c2p")
+
+
 @pytest.mark.parametrize("name", [name for name in PUBLISHED if PUBLISHED[name].classes])
 def test_null_in_the_fields_of_a_family(name, tmp_path):
     """It has its meaning in transformers where there is one, and is refused elsewhere."""
     family, file = ENCODERS[name], tmp_path / "config.json"
-    always = {"rope_theta": 250_000.0} if name == "eurobert" else {}
+    always = {"eurobert": {"rope_theta": 250_000.0}, "deberta-v2": DEBERTAS}.get(name, {})
     usual = spec_of(always, family, "hf:model")
     for field in PUBLISHED[name].config.types(family.spec):
         file.write_text(json.dumps({"model_type": name, **always, field: None}))

@@ -155,6 +155,28 @@ def test_a_bert_that_is_trained_as_electra(tiny_corpus, tmp_path):
     assert finetune.run(tuning, str(tmp_path / "tuned")) == 0
 
 
+def test_a_deberta_of_v3(tiny_corpus, tmp_path):
+    """Packed, with embeddings that the discriminator adds to; exported as its authors' folders."""
+    model = {name: value for name, value in MODEL.items() if name != "embedding_size"}
+    model |= {"encoder": "deberta-v2", "num_hidden_layers": 2, "position_buckets": 16}
+    settings = dict(generator_width=1.0, generator_layers=0.5, disentangled=True)
+    config = _config(tiny_corpus, model, objective=settings, packed=True)
+    assert pretrain.run(config, str(tmp_path / "run")) == 0
+    rows = rows_of(tmp_path / "run", "train")
+    assert rows[-1]["mlm_loss"] < 0.9 * rows[0]["mlm_loss"]
+    assert rows[-1]["disc_loss"] < 0.9 * rows[0]["disc_loss"]
+    for part, name in (
+        ("", "ReplacedTokenDetectionModel"),
+        ("generator", "DebertaV2ForMaskedLM"),
+    ):
+        source = f"hf:{tmp_path / name}"
+        assert max(convert.run(str(tmp_path / "run"), source, part).values()) < rounding(LOGITS)
+        again = open_model(source)
+        assert again.class_name == name
+        _, params = load_run(tmp_path / "run").part(part)
+        jax.tree.map(np.testing.assert_array_equal, dict(again.params), params)
+
+
 @pytest.mark.devices(8)
 def test_both_models_are_sharded(tiny_corpus):
     """Each as it is wide: a narrow generator may have fewer heads than a layout splits."""

@@ -1,4 +1,4 @@
-"""Folders of RoBERTa, GPT, GPT-2, XLM-R, CamemBERT: equal to transformers, or refused."""
+"""Folders of RoBERTa, GPT-2, XLM-R, DeBERTa-v2 and others: equal to transformers, or refused."""
 
 import base64
 import io
@@ -31,6 +31,8 @@ CLASSES = {
     "gpt": "OpenAIGPTTokenizer",
     "xlmr": "XLMRobertaTokenizer",
     "camembert": "CamembertTokenizer",
+    "deberta": "DebertaV2Tokenizer",
+    "deberta uncased": "DebertaV2Tokenizer",
 }
 ROBERTAS = Template((0,), (2, 2), (2,), second_type=0)
 
@@ -61,6 +63,19 @@ def sources(tmp_path_factory) -> Path:
     for name in ("xlmr", "camembert"):
         (folder / name).mkdir()
         (folder / name / "sentencepiece.bpe.model").write_bytes(data.getvalue())
+    data = io.BytesIO()
+    special = {"pad": "[PAD]", "bos": "[CLS]", "eos": "[SEP]", "unk": "[UNK]"}  # [MASK] is added
+    SentencePieceTrainer.train(
+        sentence_iterator=iter(SENTENCES),
+        model_writer=data,
+        vocab_size=350,
+        byte_fallback=True,
+        minloglevel=2,
+        **{f"{name}_id": number for number, name in enumerate(special)},
+        **{f"{name}_piece": piece for name, piece in special.items()},
+    )
+    (folder / "deberta").mkdir()
+    (folder / "deberta" / "spm.model").write_bytes(data.getvalue())
     return folder
 
 
@@ -72,6 +87,8 @@ def folder(sources, tmp_path, request) -> Path:
     config = {"tokenizer_class": CLASSES[kind]}
     if "prefix" in kind:
         config["add_prefix_space"] = True
+    if "uncased" in kind:
+        config["do_lower_case"] = True
     (tmp_path / "folder" / "tokenizer_config.json").write_text(json.dumps(config))
     return tmp_path / "folder"
 
@@ -88,13 +105,16 @@ def reference_of(folder: Path):
     from sentencepiece import SentencePieceProcessor
     from transformers.convert_slow_tokenizer import CamembertConverter, XLMRobertaConverter
 
-    model_file = folder / "sentencepiece.bpe.model"
-    if not model_file.exists():
+    model_file = next(folder.glob("*.model"), None)
+    if not model_file:
         return transformers.AutoTokenizer.from_pretrained(folder)
     model = SentencePieceProcessor(model_file=str(model_file))
     size = model.get_piece_size()
     pieces = [(model.id_to_piece(number), model.get_score(number)) for number in range(size)]
-    name = json.loads((folder / "tokenizer_config.json").read_bytes())["tokenizer_class"]
+    config = json.loads((folder / "tokenizer_config.json").read_bytes())
+    name = config.pop("tokenizer_class")
+    if name == CLASSES["deberta"]:
+        return transformers.DebertaV2Tokenizer(vocab=pieces, unk_id=model.unk_id(), **config)
     convert = {"XLMRobertaTokenizer": XLMRobertaConverter, "CamembertTokenizer": CamembertConverter}
     fields = convert[name].convert_from_spm(vocab=pieces)
     fields["additional_special_tokens"] = ["<s>", "</s>"]  # the model's control symbols
@@ -132,7 +152,8 @@ def test_equal_to_transformers(folder, tmp_path):
     result, reference = read_tokenizer(folder), reference_of(folder)
     assert_equal(result, reference, TEXTS)
     assert len(reference) == result.vocabulary_size
-    unmarked = [text for text in TEXTS if text not in MARKED]
+    marks = *MARKED, *result.names.values()
+    unmarked = [text for text in TEXTS if not any(mark in text for mark in marks)]
     assert result.encode(unmarked) == reference(unmarked, add_special_tokens=False)["input_ids"]
 
     reference.save_pretrained(tmp_path / "peer")
@@ -340,6 +361,8 @@ def test_a_published_file_is_taken_as_it_is(shared_data, tmp_path):
         ("roberta", "vocab.json", {"cat": "3"}, r"vocab.json: .*\['cat'\]='3': expected `int`"),
         ("roberta", "vocab.json", {"cat": 999}, "'cat' has id 999, and is number"),
         ("xlmr", "tokenizer_config.json", {"bos_token": "[CLS]"}, "where a model of fairseq has"),
+        ("deberta", "tokenizer_config.json", {"split_by_punct": True}, "split_by_punct is true: "),
+        ("deberta", "tokenizer_config.json", {"add_prefix_space": False}, "is false: bertjax"),
     ],
     indirect=["folder"],
     ids=str,
@@ -396,6 +419,35 @@ def test_a_model_with_a_setting_that_has_no_equal(folder):
         with pytest.raises(InputError, match=reason) as raised:
             read_tokenizer(folder)
         assert str(raised.value).startswith(str(path))
+
+
+@pytest.mark.parametrize("folder", ["deberta"], indirect=True)
+def test_a_model_that_is_not_debertas(folder, tmp_path):
+    """Or steps of its tokenizer.json that its class in transformers does not take."""
+    from sentencepiece import SentencePieceTrainer
+
+    write_tokenizer(read_tokenizer(folder), tmp_path, 512)
+    change(tmp_path / "tokenizer_config.json", tokenizer_class=CLASSES["deberta"])
+    identity = read_tokenizer(tmp_path).identity
+    assert identity == read_tokenizer(folder).identity
+    change(tmp_path / "tokenizer.json", normalizer={"type": "NFKC"})
+    with pytest.raises(InputError, match=r"tokenizer\.json: it has another normalizer than"):
+        read_tokenizer(tmp_path)
+    for setting, reason in (
+        ({"model_type": "bpe"}, "a BPE, where DeBERTa-v2 has a unigram model"),
+        ({"user_defined_symbols": ["<x>"]}, "a model with symbols of its user's, where"),
+    ):
+        data = io.BytesIO()
+        SentencePieceTrainer.train(
+            sentence_iterator=iter(SENTENCES),
+            model_writer=data,
+            vocab_size=90,
+            minloglevel=2,
+            **setting,
+        )
+        (folder / "spm.model").write_bytes(data.getvalue())
+        with pytest.raises(InputError, match=f"spm.model: {reason}"):
+            read_tokenizer(folder)
 
 
 def test_files_that_disagree(folder, tmp_path):

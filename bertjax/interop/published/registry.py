@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from bertjax.interop.names import Entry, Names, array_entries
 from bertjax.interop.published.bert import BERT
+from bertjax.interop.published.deberta_v2 import DEBERTA_V2
 from bertjax.interop.published.distilbert import DISTILBERT
 from bertjax.interop.published.electra import ELECTRA
 from bertjax.interop.published.elmo import ELMO
@@ -25,6 +26,7 @@ PUBLISHED = {
     "xlm-roberta": XLM_ROBERTA,
     "camembert": CAMEMBERT,
     "electra": ELECTRA,
+    "deberta-v2": DEBERTA_V2,
     "distilbert": DISTILBERT,
     "openai-gpt": GPT,
     "gpt2": GPT2,

@@ -49,6 +49,7 @@ class Call(NamedTuple):
     rate: float = 0.0  # the probability of dropping an attention probability in training
     dropping: bool = True  # whether this call drops
     mask_of_keys: bool = True  # whether `Mask.keys` is [B, S]
+    bias: bool = False  # whether the scores get a bias, which kernels do not add
 
 
 class Way(NamedTuple):
@@ -93,6 +94,8 @@ def for_documents(name: str, tokens: float, rate: float) -> str:
 def way(name: str, device: Device, call: Call) -> Way:
     """What computes a call on a device; all `NAMES` but "auto" are taken wherever they can."""
     length, pattern = call.length, call.pattern
+    if call.bias:
+        return Way(FUSED if name == FUSED else EINSUM)
     is_exported = not isinstance(length, int)
     # Local attention by blocks is cheaper from some length on.
     window = pattern.window

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from bertjax.models.attention.choice import BLOCKS, CUDNN, EINSUM, FLASH, FUSED, KERNEL
 from bertjax.models.attention.contract import AttentionPattern, DropoutSpec, Mask
+from bertjax.models.attention.disentangled import Distances, with_bias
 from bertjax.models.attention.einsum import einsum_attention, einsum_self_attention
 from bertjax.models.attention.fused import fused_attention, fused_self_attention
 from bertjax.models.attention.library_kernels import cudnn_self_attention, flash_self_attention
@@ -54,6 +55,7 @@ def self_attention(
     mask: Mask,
     pattern: AttentionPattern,
     rotation: Rotation | None = None,
+    distances: Distances | None = None,
     *,
     drop: DropoutSpec | None = None,
     way: str,
@@ -64,6 +66,7 @@ def self_attention(
     Args:
       qkv: a tuple where `is_split` is true.
       rotation: if given, it turns queries and keys, which marks positions.
+      distances: if given, its queries and keys are part of the scores.
       way: the name of a `bertjax.models.attention.choice.Way`.
       remat: whether the backward pass computes the scores again. Kernels always do.
     """
@@ -72,7 +75,12 @@ def self_attention(
 
         return kernel_self_attention(qkv, mask, pattern, rotation=rotation, drop=drop)
 
-    def attend(qkv: Qkv, mask: Mask, rotation: Rotation | None) -> jax.Array:
+    def attend(
+        qkv: Qkv, mask: Mask, rotation: Rotation | None, distances: Distances | None
+    ) -> jax.Array:
+        if distances is not None:
+            parts, bias = with_bias(qkv, distances)
+            return _OF_APART[way](*parts, mask, pattern, bias=bias, drop=drop)
         if isinstance(qkv, jax.Array):
             qkv = qkv if rotation is None else rotated(qkv, rotation)
             return _OF_JOINED[way](qkv, mask, pattern, drop=drop)
@@ -87,7 +95,7 @@ def self_attention(
 
     recomputes = way in (FLASH, CUDNN, KERNEL)
     attend = jax.checkpoint(attend) if remat and not recomputes else attend
-    return attend(qkv, mask, rotation)
+    return attend(qkv, mask, rotation, distances)
 
 
 def is_split(way: str) -> bool:

@@ -9,6 +9,7 @@ from flax import linen as nn
 from bertjax.base import axes
 from bertjax.models.attention.choice import EINSUM, KERNEL, Call, taken
 from bertjax.models.attention.contract import AttentionPattern, DropoutSpec, Mask
+from bertjax.models.attention.disentangled import Distances
 from bertjax.models.attention.implementations import (
     Qkv,
     attention,
@@ -44,9 +45,17 @@ class SelfAttention(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: jax.Array, mask: Mask, rotation: Rotation | None = None, *, deterministic: bool
+        self,
+        x: jax.Array,
+        mask: Mask,
+        rotation: Rotation | None = None,
+        distances: Distances | None = None,
+        *,
+        deterministic: bool,
     ) -> jax.Array:
         """If `rotation` is given, it turns queries and keys, which marks positions.
+
+        The product that makes the queries and keys of `distances` is that of the tokens.
 
         With a cache (`bertjax.models.encoders.cache`), x is one token, the last of those in
         `mask.keys`. Where the collection `ATTENTION` is mutable, it gets the probabilities.
@@ -58,6 +67,7 @@ class SelfAttention(nn.Module):
         call = Call(
             *(x.shape[1], self.head_width, x.dtype, self.pattern, self.rate, dropping),
             mask_of_keys=mask.keys.ndim == 2,
+            bias=distances is not None,
         )
         way = taken(EINSUM if cached else self.implementation, call).name
         split = is_split(way)
@@ -70,7 +80,11 @@ class SelfAttention(nn.Module):
         )
         qkv: Qkv
         if self.key_value_heads in (0, self.heads):
-            qkv = dense(embed, {axes.QKV: 3} | heads, self.qkv_init, split=split, name="qkv")(x)
+            to_qkv = dense(embed, {axes.QKV: 3} | heads, self.qkv_init, split=split, name="qkv")
+            qkv = to_qkv(x)
+            if distances is not None:
+                vectors = joined(to_qkv(distances.vectors[None]))[0]
+                distances = distances._replace(vectors=vectors)
         else:
             shared = {axes.QKV: 2, axes.KV_HEADS: self.key_value_heads}
             shared[axes.HEAD_WIDTH] = self.head_width
@@ -86,7 +100,7 @@ class SelfAttention(nn.Module):
                 qkv, (axes.BATCH, axes.LENGTH, None, axes.ACTIVATION_HEADS, None)
             )
         if self.is_mutable_collection(ATTENTION):
-            shares = probabilities(joined(qkv), mask, self.pattern, rotation)
+            shares = probabilities(joined(qkv), mask, self.pattern, rotation, distances)
             self.sow(ATTENTION, "probabilities", shares)
         if cached:
             context = self._attend_to_cache(joined(qkv), mask.keys, rotation)
@@ -95,7 +109,10 @@ class SelfAttention(nn.Module):
                 DropoutSpec(dropout_seed(self), self.rate, self.dropout_bits) if dropping else None
             )
             context = self_attention(  # [B, S, N, H]
-                qkv, mask, self.pattern, rotation, drop=drop, way=way, remat=self.remat
+                *(qkv, mask, self.pattern, rotation, distances),
+                drop=drop,
+                way=way,
+                remat=self.remat,
             )
         return dense(heads, embed, self.output_init, name="output")(context)
 

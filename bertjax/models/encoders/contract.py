@@ -145,6 +145,8 @@ class EncoderFamily(NamedTuple):
       token_head: whether a dense layer, an activation and a norm stand before the output layers of
         tokens.
       unbiased: the kinds whose output layer has no bias.
+      context_norm: whether the head for replaced tokens reads the norm of a token's state plus that
+        of the first token of its text.
       supports_cache: whether it reads token by token with a cache
         (`bertjax.models.encoders.cache`).
       two_streams: whether it can predict tokens in any order (XLNet, arXiv 1906.08237). Then its
@@ -166,6 +168,7 @@ class EncoderFamily(NamedTuple):
     poolers: Mapping[str, PoolerSpec] = MappingProxyType({})
     token_head: bool = False
     unbiased: tuple[str, ...] = ()
+    context_norm: bool = False
     supports_cache: bool = False
     two_streams: bool = False
     states: Callable[[Any], tuple[int, ...]] | None = None

@@ -89,6 +89,25 @@ class ElectraSpec(BertSpec, fields=(*_OF_BERT, "embedding_size")):
     lm_act = "gelu"
 
 
+class DebertaV2Spec(
+    TransformerSpec, fields=(*_USUAL, "position_buckets", "max_relative_positions")
+):
+    """DeBERTa-v2 and v3 (arXiv 2006.03654, 2111.09543), without v2's convolution."""
+
+    encoder = "deberta-v2"
+    sizes = {
+        "tiny": SIZES["tiny"],  # tiny and mini: ours
+        "mini": SIZES["mini"],
+        "xsmall": (12, 384, 6, 1536),  # xsmall to large: the published v3
+        "small": SIZES["L6_H768_A12"],
+        "base": SIZES["base"],
+        "large": SIZES["large"],
+    }
+    vocab_size = 128_100
+    layer_norm_eps = 1e-7
+    positions = "disentangled"
+
+
 class DistilBertSpec(TransformerSpec, fields=_COMMON):
     """DistilBERT (arXiv 1910.01108, section 3): no token types, and no pooler."""
 
@@ -278,6 +297,7 @@ def _family(
     without: tuple[str, ...] = (),
     token_head: bool = False,
     unbiased: tuple[str, ...] = (),
+    context_norm: bool = False,
 ) -> EncoderFamily:
     """A preset as a family, which has no models of the kinds in `without`."""
     language_model = ("masked_lm",) * (spec.lm_head != "none" or not spec.tied)
@@ -308,7 +328,8 @@ def _family(
         poolers=poolers,
         token_head=token_head,
         unbiased=unbiased,
-        supports_cache=True,
+        context_norm=context_norm,
+        supports_cache=spec.positions != "disentangled",
     )
 
 
@@ -352,6 +373,12 @@ PRESETS = (
             head_types.SEQUENCE_CLASSIFICATION: _OF_ELECTRA,
             head_types.MULTIPLE_CHOICE: PoolerSpec("summary", "gelu"),
         },
+    ),
+    _family(
+        DebertaV2Spec,
+        _same_for_all_text_heads(PoolerSpec("pooler", "gelu")),
+        inputs=_TOKENS | SEGMENT_IDS,
+        context_norm=True,
     ),
     _family(
         DistilBertSpec,

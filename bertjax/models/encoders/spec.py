@@ -14,7 +14,7 @@ from bertjax.models.encoders.computation import AttentionComputation
 
 _CHOICES = {
     "type_input": ("token_type_ids", "language_ids"),
-    "positions": ("rotary", "learned", "counted"),
+    "positions": ("rotary", "learned", "counted", "disentangled"),
     "norm": ("before", "after"),
     "norm_type": ("layer", "unbiased", "rms"),
     "feed_forward": ("gated", "plain"),
@@ -75,7 +75,8 @@ class TransformerSpec(AttentionComputation, TransformerArchitecture):
       type_input: the array that has them. A batch without it adds none.
       positions: "learned": a table of positions that is added to the embeddings; "counted": the
         same, where positions count the tokens and begin after `pad_token_id` (fairseq's
-        `make_positions`); "rotary" (arXiv 2104.09864).
+        `make_positions`); "rotary" (arXiv 2104.09864); "disentangled": a table of distances, in
+        the scores of attention (DeBERTa, arXiv 2006.03654).
       norm: "after" a sublayer is added to its input (post-norm); or "before" each sublayer
         (pre-norm), and once at the end.
       norm_type: "layer"; "unbiased": a layer normalization without bias; "rms" (arXiv 1910.07467).
@@ -91,6 +92,10 @@ class TransformerSpec(AttentionComputation, TransformerArchitecture):
         layers.
       num_key_value_heads: K, the heads of keys and values, which divides the heads of queries
         (arXiv 2305.13245); 0: as many.
+      position_buckets: the distances in either direction that have rows of their own in that table;
+        the nearer half of them is exact, and the others are ranges of distances.
+      max_relative_positions: the distance from which on all have one row; 0:
+        `max_position_embeddings`.
       dropout_of: "outputs": of attention and of the feed-forward, at `hidden_dropout_prob`; or
         "inner": of the feed-forward's inner columns at that rate, and of attention's output at
         `attention_probs_dropout_prob`.
@@ -117,6 +122,8 @@ class TransformerSpec(AttentionComputation, TransformerArchitecture):
     pad_token_id: CountOrNone = 0
     embedding_size: CountOrNone = 0
     num_key_value_heads: CountOrNone = 0
+    position_buckets: Annotated[int, Meta(ge=2)] = 256
+    max_relative_positions: CountOrNone = 0
     type_input: str = "token_type_ids"
     norm_type: str = "layer"
     embedding_norm: bool = True
@@ -170,9 +177,14 @@ class TransformerSpec(AttentionComputation, TransformerArchitecture):
     @property
     def position_rows(self) -> int:
         """The rows of the table of positions; 0: there is none."""
-        if self.positions == "rotary":
+        if self.positions in ("rotary", "disentangled"):
             return 0
         return self.max_position_embeddings + self.first_position
+
+    @property
+    def farthest(self) -> int:
+        """The distance from which on all have one row in the table of distances."""
+        return self.max_relative_positions or self.max_position_embeddings
 
     @property
     def first_position(self) -> int:
@@ -218,7 +230,8 @@ class TransformerSpec(AttentionComputation, TransformerArchitecture):
         for layer in range(self.num_hidden_layers):
             pattern = AttentionPattern(self.causal, self.window(layer))
             rate = self.attention_probs_dropout_prob
-            call = Call(length, self.head_width, self.compute_dtype, pattern, rate)
+            bias = self.positions == "disentangled"
+            call = Call(length, self.head_width, self.compute_dtype, pattern, rate, bias=bias)
             found.setdefault(taken(self.attention, call), self.layer_type(layer))
         several = len({way.name for way in found}) > 1
         ways = [
@@ -243,7 +256,8 @@ class TransformerSpec(AttentionComputation, TransformerArchitecture):
         seen = sum(context if self.is_global(layer) else window for layer in range(layers))
         projection = embedding * width if embedding != width else 0
         head = embedding * self.vocab_size + embedding * width * (self.lm_head == "transform")
-        products = layers * (attention + inner) + 2 * width * seen + projection
+        scores = 3 if self.positions == "disentangled" else 1
+        products = layers * (attention + inner) + (scores + 1) * width * seen + projection
         return 6.0 * (products + predicted / length * head)
 
 

@@ -27,12 +27,13 @@ def to_canonical(params: dict[str, Any], spec: EncoderSpec) -> dict[str, Any]:
     params = jax.tree.map(np.asarray, params)
     params = _with_rows(params, spec, lambda rows: rows[: spec.vocab_size])
     if spec.scan_layers:
-        stacked = params[spec.encoder]["encoder"]["layers"]
+        encoder = dict(params[spec.encoder]["encoder"])
+        stacked = encoder.pop("layers")
         layers = {
             f"layer_{i}": jax.tree.map(lambda leaf, i=i: leaf[i], stacked)
             for i in range(spec.num_hidden_layers)
         }
-        params = params | {spec.encoder: params[spec.encoder] | {"encoder": layers}}
+        params = params | {spec.encoder: params[spec.encoder] | {"encoder": encoder | layers}}
     return params
 
 
@@ -43,10 +44,10 @@ def from_canonical(params: dict[str, Any], spec: EncoderSpec) -> dict[str, Any]:
         params, spec, lambda rows: np.pad(rows, [(0, padding)] + [(0, 0)] * (rows.ndim - 1))
     )
     if spec.scan_layers:
-        encoder = params[spec.encoder]["encoder"]
-        layers = [encoder[f"layer_{i}"] for i in range(spec.num_hidden_layers)]
+        encoder = dict(params[spec.encoder]["encoder"])
+        layers = [encoder.pop(f"layer_{i}") for i in range(spec.num_hidden_layers)]
         stacked = {"layers": jax.tree.map(lambda *leaves: np.stack(leaves), *layers)}
-        params = params | {spec.encoder: params[spec.encoder] | {"encoder": stacked}}
+        params = params | {spec.encoder: params[spec.encoder] | {"encoder": encoder | stacked}}
     return params
 
 

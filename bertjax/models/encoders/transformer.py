@@ -10,6 +10,7 @@ from flax import linen as nn
 
 from bertjax.base import axes
 from bertjax.models.attention.contract import AttentionPattern, Mask
+from bertjax.models.attention.disentangled import Distances, distances_of
 from bertjax.models.attention.remat import keep_kernel_results
 from bertjax.models.attention.self_attention import SelfAttention
 from bertjax.models.encoders.spec import TransformerSpec
@@ -110,7 +111,7 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: jax.Array, mask: Mask, rotated_by: Rotation | None
+        self, x: jax.Array, mask: Mask, rotated_by: Rotation | None, distances: Distances | None
     ) -> tuple[jax.Array, jax.Array | None]:
         spec, deterministic = self.spec, self.deterministic
         init = nn.initializers.truncated_normal(spec.initializer_range)
@@ -136,7 +137,10 @@ class Block(nn.Module):
         attention_norm, output_norm = norm(spec, "attention_norm"), norm(spec, "output_norm")
         is_normal = spec.embedding_norm and self.layer == 0
         y = attention_norm(x) if spec.pre_norm and not is_normal else x
-        y = attend(y, mask, rotated_by, deterministic=deterministic)
+        if distances is not None:
+            vectors = Dropout(rate, name="distance_dropout")(distances.vectors, deterministic)
+            distances = distances._replace(vectors=vectors)
+        y = attend(y, mask, rotated_by, distances, deterministic=deterministic)
         x = x + Dropout(attention_rate, name="attention_dropout")(y, deterministic)
         x = x if spec.pre_norm else attention_norm(x)
 
@@ -188,6 +192,7 @@ class Layers(nn.Module):
         if spec.positions == "rotary":
             for theta in {spec.theta(i): None for i in range(spec.num_hidden_layers)}:
                 rotations[theta] = rotation(places, spec.head_width, theta)
+        distances = self._distances(x.shape[1]) if spec.positions == "disentangled" else None
         if spec.remat == "layer":
             block = nn.remat(Block, policy=keep_kernel_results, prevent_cse=not spec.scan_layers)
         if not spec.scan_layers:
@@ -195,7 +200,7 @@ class Layers(nn.Module):
             for i in range(spec.num_hidden_layers):
                 layer = block(spec, i, deterministic, stacked=False, name=f"layer_{i}")
                 with spec.layer_scope(i):
-                    x, _ = layer(x, mask, rotations.get(spec.theta(i)))
+                    x, _ = layer(x, mask, rotations.get(spec.theta(i)), distances)
                 outputs.append(x)
             return outputs
         stack = nn.scan(
@@ -207,8 +212,17 @@ class Layers(nn.Module):
             metadata_params={nn.PARTITION_NAME: axes.LAYERS},
         )
         layers = stack(spec, 0, deterministic, stacked=all_layers, name="layers")
-        x, stacked = layers(x, mask, rotations.get(spec.theta(0)))
+        x, stacked = layers(x, mask, rotations.get(spec.theta(0)), distances)
         return [x] if stacked is None else list(stacked)
+
+    def _distances(self, length: int) -> Distances:
+        """The normed table of distances, which all layers read."""
+        spec = self.spec
+        init = nn.initializers.truncated_normal(spec.initializer_range)
+        shape = 2 * spec.position_buckets, spec.hidden_size
+        table = parameter(self, "distance", (axes.POSITIONS, axes.EMBED), shape, init)
+        vectors = norm(spec, "distance_norm")(table).astype(spec.compute_dtype)
+        return distances_of(vectors, length, spec.farthest)
 
 
 class Transformer(nn.Module):

@@ -13,7 +13,7 @@ from bertjax.interop.hugging_face import write_hugging_face
 from bertjax.models.encoders import head_types
 from bertjax.models.encoders.registry import make_encoder
 from tests.helpers.closeness import assert_close
-from tests.helpers.small_models import MODERNBERT, SPEC, random_model
+from tests.helpers.small_models import MODERNBERT, SPEC, family_model, random_model
 
 TEXT = "the cat of a house runs."
 
@@ -64,15 +64,15 @@ def test_nothing_is_recorded_where_nobody_asks(make_pretrained):
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize("kind", ["bert", "modernbert"])
-def test_they_are_transformers_s(make_pretrained, vocabulary, tmp_path, kind):
+@pytest.mark.parametrize("name", ["bert", "modernbert", "deberta-v2"])
+def test_they_are_transformers_s(make_pretrained, vocabulary, tmp_path, name):
     import torch
     import transformers
 
-    if kind == "bert":
+    if name == "bert":
         pretrained = make_pretrained("BertForMaskedLM")
     else:
-        pretrained = random_model(vocabulary, head_types.MASKED_LM, MODERNBERT)
+        pretrained = family_model(vocabulary, name, head_types.MASKED_LM)
     write_hugging_face(pretrained, tmp_path)
     reference = transformers.AutoModel.from_pretrained(tmp_path, attn_implementation="eager").eval()
     tokens, maps = attention_maps(pretrained, TEXT, most=13)

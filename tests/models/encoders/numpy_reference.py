@@ -163,6 +163,52 @@ def electra(p, ids, segments, positions, sees, activation=gelu):
     return states, {"masked_lm": _predictions(p, "electra", states[-1])}
 
 
+def deberta_v2(p, ids, segments, positions, sees, activation=gelu, buckets=8, farthest=29):
+    """DeBERTa-v2 (arXiv 2006.03654, section 3.1; `make_log_bucket_position` of microsoft/DeBERTa).
+
+    The epsilon of norms is 1e-7. The distance of a key j from a query i is i - j. Half of the
+    buckets of each direction are single distances, and the others widen up to `farthest`.
+    """
+    del segments
+
+    def bucket(distance):
+        size, half = abs(distance), buckets // 2
+        if size > half:
+            share = math.log(size / half) / math.log((farthest - 1) / half)
+            size = half + math.ceil(share * (half - 1))
+        return max(0, min(2 * buckets - 1, buckets + int(math.copysign(size, distance))))
+
+    tables, epsilon = "deberta-v2/embeddings", 1e-7
+    table = _norm(p, "deberta-v2/encoder/distance_norm", p["deberta-v2/encoder/distance"], epsilon)
+    rows = np.array([[bucket(i - j) for j in positions] for i in positions])
+
+    def attend(layer, x):
+        here = f"{layer}/attention"
+
+        def product(x):
+            y = np.einsum("sd,dcnh->csnh", x, p[f"{here}/qkv/kernel"])
+            return y + p[f"{here}/qkv/bias"][:, None]
+
+        (query, key, value), (of_query, of_key, _) = product(x), product(table)
+        scores = np.einsum("inh,jnh->nij", query, key)
+        scores += np.einsum("inh,ijnh->nij", query, of_key[rows])
+        scores += np.einsum("jnh,ijnh->nij", key, of_query[rows])
+        shares = softmax(np.where(sees, scores / math.sqrt(3 * query.shape[-1]), -np.inf))
+        context = np.einsum("nij,jnh->inh", shares, value)
+        return (
+            np.einsum("inh,nhd->id", context, p[f"{here}/output/kernel"]) + p[f"{here}/output/bias"]
+        )
+
+    states = [_norm(p, f"{tables}/norm", p[f"{tables}/token"][ids], epsilon)]
+    while f"deberta-v2/encoder/layer_{len(states) - 1}/output/kernel" in p:
+        layer, x = f"deberta-v2/encoder/layer_{len(states) - 1}", states[-1]
+        x = _norm(p, f"{layer}/attention_norm", x + attend(layer, x), epsilon)
+        x = x + _feed_forward(p, layer, x, activation)
+        states.append(_norm(p, f"{layer}/output_norm", x, epsilon))
+    logits = _predictions(p, "deberta-v2", states[-1], activation, epsilon)
+    return states, {"masked_lm": logits}
+
+
 def gpt(p, ids, segments, positions, sees, activation=gelu_tanh):
     """GPT (Radford et al., 2018, section 3.1), which reads left to right.
 
@@ -253,6 +299,7 @@ WHOLE_TEXT = {
     "roberta": _through(np.tanh),
     "distilbert": _through(lambda x: np.maximum(x, 0)),
     "electra": _through(gelu),
+    "deberta-v2": _through(gelu),
     "modernbert": lambda p, x: layer_norm(gelu(x @ p["dense/kernel"]), p["norm/scale"], 0, 1e-5),
     "openai-gpt": lambda p, x: x,
     "gpt2": lambda p, x: x,

@@ -1,4 +1,4 @@
-"""The families next to BERT through every program: ModernBERT, RoBERTa, DistilBERT and XLM.
+"""Families next to BERT through every program: ModernBERT, RoBERTa, DeBERTa and others.
 
 This holds what a new family is promised: one folder, and one line in the registry.
 """
@@ -107,6 +107,22 @@ CASES = {
         objective="masked_lm",
         packed="masked_lm",
         split=("tensor_fsdp", ("distilbert/embeddings/token", 1, ("model", "data"))),
+        parts={"feed-forward", "layer norm"},
+        task="CoLA",
+    ),
+    "deberta-v2": Case(
+        model=dict(
+            encoder="deberta-v2",
+            size="tiny",
+            hidden_size=32,
+            intermediate_size=48,
+            max_position_embeddings=64,
+            position_buckets=16,
+            initializer_range=0.15,
+        ),
+        objective="masked_lm",
+        packed="masked_lm",
+        split=("tensor_fsdp", ("deberta-v2/encoder/distance", 1, (None, "data"))),
         parts={"feed-forward", "layer norm"},
         task="CoLA",
     ),

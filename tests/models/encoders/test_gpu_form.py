@@ -9,14 +9,15 @@ import pytest
 
 from bertjax.models.attention import implementations
 from bertjax.models.encoders import transformer
-from bertjax.models.encoders.presets import BertSpec, NeoBertSpec
+from bertjax.models.encoders.presets import BertSpec, DebertaV2Spec, NeoBertSpec
 from bertjax.models.layers.dense import Dense, Precision
 from tests.helpers.closeness import assert_close
 
 SIZES = dict(vocab_size=40, hidden_size=16, num_attention_heads=2, num_hidden_layers=1)
 
 
-@pytest.mark.parametrize("preset", [BertSpec, NeoBertSpec])  # NeoBERT's feed-forward is gated
+# NeoBERT's feed-forward is gated, and DeBERTa's distances have queries and keys.
+@pytest.mark.parametrize("preset", [BertSpec, NeoBertSpec, DebertaV2Spec])
 def test_it_computes_the_same_function(monkeypatch, preset):
     module = transformer.Transformer(preset(**SIZES, intermediate_size=24))
     ids = np.random.default_rng(0).integers(40, size=(3, 11))

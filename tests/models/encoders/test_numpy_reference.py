@@ -38,6 +38,7 @@ RELATIVES = {
     "roberta": (reference.roberta, {}),
     "distilbert": (reference.distilbert, {}),
     "electra": (reference.electra, {"embedding_size": 16, "hidden_act": "gelu_tanh"}),
+    "deberta-v2": (reference.deberta_v2, {"position_buckets": 8}),
     "openai-gpt": (reference.gpt, FOUR_TIMES),
     "gpt2": (reference.gpt2, {}),
     "xlm": (reference.xlm, {"type_vocab_size": 3, **FOUR_TIMES}),
@@ -160,9 +161,9 @@ def test_modernbert(hidden_act, packed, local_attention):
 
 @pytest.mark.parametrize("name", RELATIVES)
 def test_relatives(name):
-    """Two layers with the head that predicts tokens; XLNet's content stream with packed texts."""
+    """Two layers with the head that predicts tokens; of relative positions with packed texts."""
     model, forward = _model(name)
-    _assert_is_the_reference(model, forward, packed=name == "xlnet")
+    _assert_is_the_reference(model, forward, packed=name in ("xlnet", "deberta-v2"))
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "xlm"])
@@ -271,6 +272,23 @@ def test_the_head_of_a_discriminator(hidden_act):
     hidden = states.astype(float) @ p["dense"]["kernel"] + p["dense"]["bias"]
     logits = ACTIVATIONS[hidden_act](hidden) @ p["output"]["kernel"] + p["output"]["bias"]
     assert_close(jax.jit(module.apply)(params, states), logits[..., 0])
+
+
+def test_the_head_of_debertas_discriminator():
+    """Microsoft/DeBERTa's, whose norm is of each state plus that of the text's first token."""
+    module = ReplacedTokens(_model("deberta-v2")[0].spec)
+    rng = np.random.default_rng(2)
+    states = rng.normal(size=(2, 7, 24)).astype(np.float32)
+    documents = np.array([[1] * 7, [1] * 3 + [2] * 4])
+    shapes = jax.eval_shape(lambda: module.init(jax.random.key(0), states))
+    params = jax.tree.map(lambda x: rng.normal(size=x.shape), nn.unbox(shapes))
+    p, first = params["params"], states[[[0] * 7, [1] * 7], [[0] * 7, [0] * 3 + [3] * 4]]
+    sums = states.astype(float) + first
+    normed = reference.layer_norm(sums, p["norm"]["scale"], p["norm"]["bias"], 1e-7)
+    hidden = reference.gelu(normed @ p["dense"]["kernel"] + p["dense"]["bias"])
+    logits = (hidden @ p["output"]["kernel"] + p["output"]["bias"])[..., 0]
+    assert_close(jax.jit(module.apply)(params, states, documents), logits)
+    assert_close(jax.jit(module.apply)(params, states)[0], logits[0])
 
 
 @pytest.mark.peers

@@ -26,6 +26,11 @@ from tests.helpers.small_models import CLASSES, FAMILIES, PIECES, family_model, 
 
 LIKE_ROBERTA = ("roberta", "xlm-roberta", "camembert")
 CASES = [(name, kind) for name in FAMILIES for kind in PUBLISHED[name].classes]
+IN_TRANSFORMERS = [
+    (name, kind)
+    for name, kind in CASES
+    if name != "neobert" and kind not in PUBLISHED[name].elsewhere
+]
 WITH_CLASSES = (head_types.SEQUENCE_CLASSIFICATION, head_types.TOKEN_CLASSIFICATION)
 VOCABULARY = len(PIECES)
 
@@ -79,7 +84,7 @@ def test_folders_are_bit_equal_there_and_back(name, kind, vocabulary, tmp_path):
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize("name, kind", [case for case in CASES if case[0] != "neobert"])
+@pytest.mark.parametrize("name, kind", IN_TRANSFORMERS)
 def test_the_same_as_transformers(name, kind, vocabulary):
     same_as_transformers(name, kind, vocabulary)
 
@@ -109,6 +114,11 @@ def test_the_same_as_transformers(name, kind, vocabulary):
         ("roberta", head_types.MASKED_LM, {"hidden_act": "silu"}),
         ("electra", head_types.MASKED_LM, {"hidden_act": "silu"}),
         ("electra", head_types.REPLACED_TOKENS, {"hidden_act": "silu"}),
+        (
+            "deberta-v2",
+            head_types.MASKED_LM,
+            {"hidden_act": "silu", "max_relative_positions": 11, "position_buckets": 7},
+        ),
         ("distilbert", head_types.MASKED_LM, {"hidden_act": "silu"}),
         ("openai-gpt", head_types.CAUSAL_LM, {"hidden_act": "silu"}),
         ("gpt2", head_types.CAUSAL_LM, {"hidden_act": "silu"}),

@@ -12,10 +12,10 @@ from bertjax.base.errors import InputError
 from bertjax.interop import hugging_face
 from bertjax.interop.names import to_hf
 from bertjax.interop.published.registry import PUBLISHED
+from bertjax.models.attention.relative import by_distance
 from bertjax.models.encoders import head_types
 from bertjax.models.encoders.registry import ENCODERS, make_encoder
 from bertjax.models.encoders.storage import from_canonical
-from bertjax.models.encoders.xlnet.attention import by_distance
 from bertjax.models.encoders.xlnet.spec import XlnetSpec
 from bertjax.models.heads.output_heads import masked_lm
 from tests.helpers.closeness import assert_close

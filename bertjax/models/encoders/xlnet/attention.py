@@ -15,6 +15,7 @@ from flax import linen as nn
 from bertjax.base import axes
 from bertjax.models.attention.contract import DropoutSpec
 from bertjax.models.attention.implementations import attention
+from bertjax.models.attention.relative import by_distance
 from bertjax.models.encoders.xlnet.spec import XlnetSpec
 from bertjax.models.layers.dense import Dense, parameter
 from bertjax.models.layers.dropout import dropout_seed
@@ -36,17 +37,6 @@ def sinusoids(distances: jax.Array, width: int) -> jax.Array:
     frequencies = 10_000.0 ** (-jnp.arange(0, width, 2) / width)
     angles = distances[:, None] * frequencies
     return jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], axis=-1)
-
-
-def by_distance(scores: jax.Array, keys: int) -> jax.Array:
-    """Scores of S queries with the distances T, ..., 1 - S -> their scores with T keys.
-
-    [..., S, S + T] -> [..., S, T]: column j of row i has the distance T - S + i - j. A row of the
-    result begins S - i columns further in its row of the argument, which a change of shape does.
-    """
-    *batch, queries, distances = scores.shape
-    moved = scores.reshape(*batch, distances, queries)[..., 1:, :]
-    return moved.reshape(*batch, queries, distances - 1)[..., :keys]
 
 
 class RelativeAttention(nn.Module):
