@@ -23,7 +23,7 @@ from bertjax.objectives.objective import PretrainingObjective
 from bertjax.training.model import Arrays
 from bertjax.training.objective import LossWeights
 
-PACKED = "packed"
+PACKED, CONTINUED = "packed", "continued"
 
 
 @dataclasses.dataclass(frozen=True)
