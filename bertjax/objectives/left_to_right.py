@@ -25,8 +25,6 @@ class LeftToRight(TokenPrediction):
     """A language model.
 
     Attributes:
-      text: as in `TokenPrediction`; or "continued", the stream, of which each row goes on in the
-        same row of the next batch.
       memory: the tokens that the model remembers of the text before a row (Transformer-XL, arXiv
         1901.02860); 0: none. It needs the text "continued".
     """
