@@ -60,5 +60,5 @@ def test_without_its_memory_it_is_another_run(corpus, run, tmp_path):
 def test_what_it_is_not_for(run, tmp_path):
     with pytest.raises(InputError, match="does not write texts token by token"):
         complete.run(str(run), ["Moo"], 4)
-    with pytest.raises(InputError):
+    with pytest.raises(InputError, match="transformers has no such model as this transfo-xl"):
         convert.run(str(run), f"hf:{tmp_path / 'exported'}")
