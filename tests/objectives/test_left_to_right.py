@@ -128,8 +128,6 @@ def test_a_memory_that_cannot_be():
         LeftToRight(memory=8)
     with pytest.raises(ValueError, match="objective.memory=8: gpt2 has no memory: set it to 0"):
         _objective(8).check(Gpt2Spec())
-    with pytest.raises(ValueError, match="transfo-xl reads left to right only"):
-        TransformerXlSpec(causal=False)
     _objective(8).check(SPEC)
     _objective(0).check(Gpt2Spec())
 

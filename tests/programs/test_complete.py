@@ -13,12 +13,9 @@ from bertjax.inference.generate import complete, nucleus
 from bertjax.interop.hugging_face import write_hugging_face
 from bertjax.interop.proof import outputs
 from bertjax.models.encoders import head_types
-from bertjax.models.encoders.presets import EuroBertSpec
 from bertjax.programs import complete as program
-from bertjax.runs.source import open_model
 from tests.helpers.small_gpt import gpt2_tokenizer, small_gpt
 from tests.helpers.small_models import PIECES, SPEC, small_model
-from tests.helpers.tiny_run import ONE_LENGTH, tiny_config
 from tests.models.encoders import modernbert_models
 
 PROMPTS = ["The cat", "The cat number 16 sat on", "isn't", ""]
@@ -109,15 +106,7 @@ def _modernbert(vocabulary):
     return modernbert_models.small_model(vocabulary, head_types.CAUSAL_LM, spec)
 
 
-def _eurobert(vocabulary):
-    """Its three heads of queries share one of keys and values."""
-    sizes = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=40)
-    sizes |= dict(vocab_size=len(PIECES), max_position_embeddings=64, causal=True)
-    spec = EuroBertSpec(**sizes, num_key_value_heads=1)
-    return modernbert_models.small_model(vocabulary, head_types.CAUSAL_LM, spec)
-
-
-@pytest.mark.parametrize("make", [_bert, _modernbert, _eurobert])
+@pytest.mark.parametrize("make", [_bert, _modernbert])
 def test_a_bert_that_reads_left_to_right(tmp_path, make):
     """Its texts stand in their special tokens; each token follows from all before it."""
     vocabulary = tmp_path / "vocab.txt"
@@ -145,32 +134,3 @@ def test_wrong_input(tokenizer, tmp_path, monkeypatch, capsys):
         complete(model, ["cat " * 40])
     monkeypatch.setattr(program, "open_model", lambda source, kind: model)
     assert program.run("here", PROMPTS, 4) == capsys.readouterr().out.rstrip("\n").split("\n\n")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "model",
-    [
-        dict(encoder="modernbert", local_attention=6, global_attn_every_n_layers=2),
-        dict(encoder="eurobert", num_key_value_heads=1, hidden_act="silu"),
-    ],
-    ids=lambda model: model["encoder"],
-)
-def test_a_run_with_rotary_positions_writes_what_the_whole_text_gives(
-    model, tiny_corpus, pretrained_once
-):
-    """Each token from all before it, beyond the window of ModernBERT's second layer."""
-    settings = dict(objective="left_to_right", short_probability=0.0, total_steps=24)
-    config = tiny_config(
-        tiny_corpus, **settings | ONE_LENGTH, model=dict(size="tiny", num_hidden_layers=2) | model
-    )
-    run = str(pretrained_once(f"left_to_right_{model['encoder']}", config))
-    trained = open_model(run)
-    tokenizer = trained.tokenizer
-    prompts = ["moo moo", "quack"]
-    texts = program.run(run, prompts, 40)
-    given = map(len, tokenizer.encode(prompts))
-    for text, first, ids in zip(texts, given, complete(trained, prompts, 40), strict=True):
-        assert text == tokenizer.decode(ids) and len(ids) > first + 6
-        best = _logits(trained, [tokenizer.cls_id, *ids]).argmax(-1)
-        assert best[first:-1].tolist() == ids[first:]

@@ -1,8 +1,7 @@
-"""XLNet: its two streams and its memory, as transformers computes them; what is refused."""
+"""XLNet: its two streams and its memory, as transformers computes them; what it refuses."""
 
 import dataclasses
 from functools import partial
-from math import prod
 
 import jax
 import jax.numpy as jnp
@@ -11,13 +10,13 @@ import pytest
 
 from bertjax.base.errors import InputError
 from bertjax.interop import hugging_face
-from bertjax.interop.names import arrays_of, to_hf, to_jax
+from bertjax.interop.names import to_hf, to_jax
 from bertjax.interop.published.registry import PUBLISHED, array_names
 from bertjax.models.encoders import head_types
 from bertjax.models.encoders.registry import ENCODERS, make_encoder
 from bertjax.models.encoders.storage import from_canonical
 from bertjax.models.encoders.xlnet.attention import by_distance
-from bertjax.models.encoders.xlnet.spec import TransformerXlSpec, XlnetSpec
+from bertjax.models.encoders.xlnet.spec import XlnetSpec
 from bertjax.models.heads.head_specs import HEAD_SPECS
 from bertjax.models.heads.output_heads import masked_lm
 from tests.helpers.closeness import assert_close
@@ -232,19 +231,6 @@ def test_scores_by_distance_are_shifted():
     scores = np.broadcast_to(distances, (2, 3, 8))
     wanted = 2 + np.arange(3)[:, None] - np.arange(5)
     np.testing.assert_array_equal(by_distance(jnp.asarray(scores), 5), [wanted] * 2)
-
-
-@pytest.mark.parametrize("size, millions", [("12l", 41), ("24l", 277)])
-def test_transformer_xls_of_enwik8_have_as_many_parameters_as_the_papers(size, millions):
-    """Table 2 of arXiv 1901.02860; enwik8 has 204 characters."""
-    spec = TransformerXlSpec.named(size, vocab_size=204)
-    arrays = arrays_of(spec, head_types.CAUSAL_LM, 0)
-    assert round(sum(prod(shape) for shape, _ in arrays.values()) / 1e6) == millions
-
-
-def test_the_published_transformer_xl_is_refused():
-    with pytest.raises(InputError, match="no Transformer-XL: its published weights have an adapt"):
-        hugging_face.spec_of({"d_model": 1024}, ENCODERS["transfo-xl"], "test")
 
 
 def test_models_that_are_computed_in_another_way_are_refused():
