@@ -17,11 +17,10 @@ from bertjax.data.examples.permutation import PermutedTokens
 from bertjax.models.encoders import head_types
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.heads.permutation import PermutationModel
-from bertjax.objectives.token_prediction import TokenPrediction
+from bertjax.objectives.token_prediction import CONTINUED, TokenPrediction
 from bertjax.training.model import Arrays, Model
 from bertjax.training.objective import LossWeights
 
-CONTINUED = "continued"
 _THIRDS = ("early_loss", "middle_loss", "late_loss")
 
 

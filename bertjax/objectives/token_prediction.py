@@ -23,7 +23,7 @@ from bertjax.objectives.objective import PretrainingObjective
 from bertjax.training.model import Arrays
 from bertjax.training.objective import LossWeights
 
-PACKED = "packed"
+PACKED, CONTINUED = "packed", "continued"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,9 +34,11 @@ class TokenPrediction(PretrainingObjective):
       text: how text fills a row: "spans", one span of a document; "packed", several documents,
         each of which sees only itself (also `config.packed=True`); "full_sentences", whole
         sentences also of several documents, which see each other, with a separator between
-        documents; "doc_sentences", whole sentences of one document (RoBERTa, section 4.2); or
+        documents; "doc_sentences", whole sentences of one document (RoBERTa, section 4.2);
         "stream", the documents one after the other, cut into full rows without [CLS] and [SEP]
-        (GPT-2). Rows of sentences are cut once, and come in another order in every epoch.
+        (GPT-2); or, of "left_to_right" alone, "continued", rows of the stream that each go on in
+        the same row of the next batch. Rows of sentences are cut once, and come in another order in
+        every epoch.
       z_loss: the weight of the mean of log(Z)^2, Z the sum over the vocabulary of exp(logit), which
         keeps the logits near 0 (arXiv 2204.02311, section 5.1: 1e-4); 0: none.
       focal: the power of (1 - p) that weights each token's loss, p the probability of the right

@@ -126,7 +126,8 @@ def _vocabulary_request(
     special = {"special_tokens": sorted(set(GPT2.values()))} if kind == END_OF_TEXT_ALONE else {}
     cls_last = {"cls_last": True} if kind == CLS_LAST else {}
     kind = BPE if special else SENTENCEPIECE if cls_last else kind
-    if kind == BPE and learn < (first := len(SPECIAL_TOKENS) + BYTES):
+    first = len(special.get("special_tokens", SPECIAL_TOKENS)) + BYTES
+    if kind == BPE and learn < first:
         raise InputError(
             f"--learn_vocabulary={learn}: too few pieces: {BYTES} bytes and the special tokens "
             f"make {first}; ModernBERT has 50368."

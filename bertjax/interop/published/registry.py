@@ -14,7 +14,7 @@ from bertjax.interop.published.modernbert import MODERNBERT
 from bertjax.interop.published.neobert import NEOBERT
 from bertjax.interop.published.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from bertjax.interop.published.xlm import XLM
-from bertjax.interop.published.xlnet import XLNET
+from bertjax.interop.published.xlnet import TRANSFORMER_XL, XLNET
 from bertjax.models.encoders.contract import EncoderSpec
 
 PUBLISHED = {
@@ -32,6 +32,7 @@ PUBLISHED = {
     "gpt2": GPT2,
     "xlm": XLM,
     "xlnet": XLNET,
+    "transfo-xl": TRANSFORMER_XL,
     "elmo": ELMO,
 }
 

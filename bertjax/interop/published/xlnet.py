@@ -1,4 +1,7 @@
-"""The names in transformers of XLNet's classes, settings and arrays (modeling_xlnet.py)."""
+"""The names in transformers of XLNet's classes, settings and arrays (modeling_xlnet.py).
+
+transformers has no Transformer-XL since its version 5. Its arrays have XLNet's names.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -86,4 +89,15 @@ XLNET = Names(
     ),
     last_token=True,
     pads_left=True,
+)
+
+TRANSFORMER_XL = Names(
+    classes={},
+    encoder=XLNET.encoder,
+    bare=XLNET.bare,
+    parts={"masked_lm": XLNET.parts["masked_lm"]},
+    config=ConfigRows(
+        title="Transformer-XL",
+        instead="its published weights have an adaptive softmax, which is not read: give a run",
+    ),
 )

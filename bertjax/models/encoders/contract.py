@@ -149,12 +149,14 @@ class EncoderFamily(NamedTuple):
         of the first token of its text.
       supports_cache: whether it reads token by token with a cache
         (`bertjax.models.encoders.cache`).
-      two_streams: whether it can predict tokens in any order (XLNet, arXiv 1906.08237). Then its
-        module also reads "memory" [B, L, M, D], what layer l read of M tokens before the row. Its
-        method `two_streams` takes "order" int [B, S] and "masked_lm_positions" int [B, P], too: a
-        token sees those with the same number in the order, or a lower one; a predicted token, only
-        those with a lower one. It returns the vectors of the latter, [B, P, D], and the result of
-        `hidden_states`.
+      reads_memory: whether its module also reads "memory" [B, L, M, D], what layer l read of M
+        tokens before the row (Transformer-XL, arXiv 1901.02860), and "memory_mask" int [B, M], 0
+        where there is none; without it, all M count. Its method `one_stream` returns [B, S, D],
+        what a call returns, and the result of `hidden_states`. That of a family with a permutation
+        LM predicts tokens in any order (XLNet, arXiv 1906.08237): its method `two_streams` takes
+        "order" int [B, S] and "masked_lm_positions" int [B, P], too: a token sees those with the
+        same number in the order, or a lower one; a predicted token, only those with a lower one. It
+        returns the vectors of the latter, [B, P, D], and the result of `hidden_states`.
       states: spec -> the shape of the states with which it goes on from one text to the next; None:
         it has none. Then "states" [B, *shape] may be among the arrays, zeros at a beginning, and
         its method `read` returns what `hidden_states` does, and the states after the texts.
@@ -170,7 +172,7 @@ class EncoderFamily(NamedTuple):
     unbiased: tuple[str, ...] = ()
     context_norm: bool = False
     supports_cache: bool = False
-    two_streams: bool = False
+    reads_memory: bool = False
     states: Callable[[Any], tuple[int, ...]] | None = None
 
     @property

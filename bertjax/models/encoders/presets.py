@@ -139,6 +139,15 @@ class XlmSpec(TransformerSpec, fields=_OF_BERT):
             raise ValueError("type_vocab_size=1: the number of languages, at least 2; or 0")
 
 
+def check_causal(spec: TransformerSpec) -> None:
+    """Raises ValueError for a spec of a model that only reads left to right, if it does not."""
+    if not spec.causal:
+        raise ValueError(
+            f"causal=False: {spec.encoder} reads left to right only: set "
+            "config.objective='left_to_right', or choose another config.model.encoder"
+        )
+
+
 class GptSpec(TransformerSpec, fields=_USUAL):
     """GPT (Radford et al., 2018, section 4.1): left to right, and the embeddings are not normed."""
 
@@ -153,11 +162,7 @@ class GptSpec(TransformerSpec, fields=_USUAL):
 
     def __post_init__(self):
         super().__post_init__()
-        if not self.causal:
-            raise ValueError(
-                f"causal=False: {self.encoder} reads left to right only: set "
-                "config.objective='left_to_right', or choose another config.model.encoder"
-            )
+        check_causal(self)
 
 
 class Gpt2Spec(GptSpec):

@@ -5,9 +5,9 @@ from flax import linen as nn
 from bertjax.models.encoders.contract import EncoderFamily, EncoderSpec
 from bertjax.models.encoders.elmo.family import ELMO
 from bertjax.models.encoders.presets import PRESETS
-from bertjax.models.encoders.xlnet.family import XLNET
+from bertjax.models.encoders.xlnet.family import TRANSFORMER_XL, XLNET
 
-ENCODERS = {family.name: family for family in (*PRESETS, XLNET, ELMO)}
+ENCODERS = {family.name: family for family in (*PRESETS, XLNET, TRANSFORMER_XL, ELMO)}
 
 
 def family_of(spec: EncoderSpec) -> EncoderFamily:

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 import jax
-import jax.numpy as jnp
 
+from bertjax.models.heads.memory import remembered
 from bertjax.models.heads.pretraining import PreTrainingModel
 
 
@@ -28,7 +28,5 @@ class PermutationModel(PreTrainingModel):
         vectors, states = self.encoder.two_streams(inputs, deterministic=deterministic)
         outputs = {"masked_lm": self.masked_lm(vectors, self.encoder.token_embedding)}
         if self.memory:
-            read = jnp.stack([x[:, : self.reuse] for x in states[:-1]], axis=1)
-            known = jnp.concatenate([inputs["memory"], read], axis=2)[:, :, -self.memory :]
-            outputs["memory"] = jax.lax.stop_gradient(known)
+            outputs["memory"] = remembered(inputs["memory"], states, self.reuse)
         return outputs

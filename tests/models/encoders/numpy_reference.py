@@ -288,6 +288,52 @@ def xlnet(p, ids, segments, positions, sees, activation=gelu, memory=None, sees_
     return states, {"masked_lm": predicted @ token.T + p["masked_lm/bias"]}
 
 
+def transformer_xl(p, ids, segments, positions, sees, activation=None, memory=None):
+    """Transformer-XL (arXiv 1901.02860, the equations of section 3.3), written token by token.
+
+    What the paper does not say is that of kimiyoung/transformer-xl: embeddings times the root of
+    the width, u and v of each layer (`untie_r`), an epsilon of 1e-5, and the decoder's bias.
+
+    Args:
+      memory: [L, M, D], what each layer reads of the tokens before the text.
+    """
+    del segments, positions
+    assert activation is None and sees.all(), "the paper's model has no other"
+    token = p["transfo-xl/embeddings/token"]
+    width = token.shape[1]
+    inverse = 1 / 10_000 ** (np.arange(0, width, 2) / width)
+    states = [token[ids] * math.sqrt(width)]
+    while f"transfo-xl/encoder/layer_{len(states) - 1}/output/kernel" in p:
+        number, x = len(states) - 1, states[-1]
+        layer = f"transfo-xl/encoder/layer_{number}"
+        here = {
+            name.removeprefix(f"{layer}/attention/"): array.reshape(width, width)
+            for name, array in p.items()
+            if name.startswith(f"{layer}/attention/") and name.endswith("kernel")
+        }
+        u, v = p[f"{layer}/attention/content_bias"], p[f"{layer}/attention/distance_bias"]
+        heads, size = u.shape
+        known = x if memory is None else np.concatenate([memory[number], x])
+        read = np.zeros_like(x)
+        for i in range(len(x)):
+            at = len(known) - len(x) + i  # the place of the query among the keys
+            query = (x[i] @ here["query/kernel"]).reshape(heads, size)
+            scores = np.empty((heads, at + 1))
+            for j in range(at + 1):
+                angles = (at - j) * inverse
+                wave = np.concatenate([np.sin(angles), np.cos(angles)])
+                key = (known[j] @ here["key/kernel"]).reshape(heads, size)
+                distance = (wave @ here["distance/kernel"]).reshape(heads, size)
+                scores[:, j] = ((query + u) * key + (query + v) * distance).sum(-1)
+            values = (known[: at + 1] @ here["value/kernel"]).reshape(-1, heads, size)
+            context = np.einsum("nt,tnh->nh", softmax(scores / math.sqrt(size)), values)
+            read[i] = context.reshape(-1) @ here["output/kernel"]
+        x = _norm(p, f"{layer}/attention_norm", x + read, 1e-5)
+        y = _feed_forward(p, layer, x, lambda z: np.maximum(z, 0))
+        states.append(_norm(p, f"{layer}/output_norm", x + y, 1e-5))
+    return states, {"masked_lm": states[-1] @ token.T + p["masked_lm/bias"]}
+
+
 def _through(activation):
     return lambda p, x: activation(_dense(p, "dense", x))
 

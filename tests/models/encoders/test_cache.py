@@ -31,7 +31,7 @@ OF_A_FAMILY = {
 NAMES = [name for name, family in ENCODERS.items() if family.supports_cache]
 
 
-@pytest.mark.parametrize("name", others_slow(NAMES, "roberta", "modernbert"))
+@pytest.mark.parametrize("name", others_slow(NAMES, "roberta", "modernbert", "eurobert"))
 def test_one_by_one(name):
     spec, rng = ENCODERS[name].spec(**SIZES | OF_A_FAMILY.get(name, {})), np.random.default_rng(5)
     encoder = make_encoder(spec)

@@ -13,6 +13,7 @@ from bertjax.interop.published.registry import PUBLISHED, array_names
 from bertjax.models.encoders import head_types
 from bertjax.models.encoders.registry import ENCODERS
 from bertjax.models.heads.head_specs import HEAD_SPECS, text_inputs
+from bertjax.models.heads.memory import MemoryModel
 from bertjax.models.heads.output_heads import pooler
 from bertjax.models.heads.permutation import PermutationModel
 from bertjax.models.heads.pretraining import PreTrainingModel
@@ -43,6 +44,7 @@ RELATIVES = {
     "gpt2": (reference.gpt2, {}),
     "xlm": (reference.xlm, {"type_vocab_size": 3, **FOUR_TIMES}),
     "xlnet": (reference.xlnet, {}),
+    "transfo-xl": (reference.transformer_xl, {}),
     "eurobert": (reference.eurobert, {"num_key_value_heads": 1}),
     "neobert": (reference.neobert, {}),
 }
@@ -191,6 +193,28 @@ def test_embeddings_by_what_a_batch_gives(name):
         assert_close(each[0], wanted)
 
 
+def test_transformer_xl_with_memory():
+    """The first row remembers seven tokens, and the second the last two of seven."""
+    _, forward = _model("transfo-xl")
+    model, rng = MemoryModel(_model("transfo-xl")[0].spec), np.random.default_rng(5)
+    ids, memory = rng.integers(0, VOCABULARY, (2, LENGTH)), rng.normal(size=(2, 2, 7, 24))
+    inputs = {
+        "input_ids": ids,
+        "input_mask": np.ones_like(ids),
+        "memory": memory.astype(np.float32),
+        "memory_mask": np.array([[1] * 7, [0] * 5 + [1] * 2]),
+    }
+    params = _params(model)
+    found = jax.jit(functools.partial(model.apply, deterministic=True))({"params": params}, inputs)
+    sees = np.ones((LENGTH, LENGTH), bool)
+    for row, first in enumerate((0, 5)):
+        known = inputs["memory"][row, :, first:].astype(float)
+        states, wanted = forward(_by_path(params), ids[row], None, None, sees, memory=known)
+        wanted["memory"] = np.stack(states[:-1])[:, LENGTH - 1 - 7 : LENGTH - 1]
+        assert_close({name: found[name][row] for name in wanted}, wanted, err_msg=f"row {row}, ")
+    assert found["memory_mask"].all() and found["memory_mask"].shape == (2, 7)
+
+
 def test_xlnet_with_two_streams_and_memory():
     """The tokens of a random order from those before them, and what is remembered."""
     lengths, predicted, memory, reuse = (LENGTH, LENGTH - 3), 5, 7, 11
@@ -233,8 +257,8 @@ def test_xlnet_with_two_streams_and_memory():
 
 @pytest.mark.parametrize(
     "name, causal",
-    [(name, False) for name in FAMILIES if "gpt" not in name]
-    + [(name, True) for name in FAMILIES if name != "xlnet"],
+    [(name, False) for name in reference.WHOLE_TEXT if "gpt" not in name]
+    + [(name, True) for name in reference.WHOLE_TEXT if name != "xlnet"],
 )
 def test_the_vector_of_a_whole_text(name, causal):
     """It is of the first token, [CLS]; or of the last, where that alone has seen the others.
@@ -292,11 +316,13 @@ def test_the_head_of_debertas_discriminator():
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize("name", [name for name in FAMILIES if name != "neobert"])
+@pytest.mark.parametrize(
+    "name", [name for name in FAMILIES if name not in ("neobert", "transfo-xl")]
+)
 def test_the_reference_is_that_of_transformers(name):
     """In float64, apart from XLNet's waves and EuroBERT's norms.
 
-    So the reference itself is held to something. NeoBERT is not in transformers.
+    So the reference itself is held to something. NeoBERT and Transformer-XL are not in it.
     """
     import torch
     import transformers

@@ -88,6 +88,7 @@ FORMULAS = {
     "gelu": partial(jax.nn.gelu, approximate=False),
     "gelu_tanh": partial(jax.nn.gelu, approximate=True),
     "silu": lambda x: x / (1 + jnp.exp(-x)),
+    "relu": lambda x: jnp.where(x > 0, x, 0),
 }
 
 

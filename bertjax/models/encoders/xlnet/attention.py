@@ -2,7 +2,8 @@
 
 The score of a query at place i and a key at place j has three terms (section 2.2 and A.1 of XLNet;
 modeling.py of zihangdai/xlnet, `rel_attn_core`), each with a bias of its own for the query: one of
-the key's content, one of the distance i - j, and one of whether both are of the same text.
+the key's content, one of the distance i - j, and one of whether both are of the same text. A model
+without token types, as Transformer-XL, lacks the third.
 """
 
 from functools import partial
@@ -25,8 +26,8 @@ class Surroundings(NamedTuple):
     """The arrays next to the tokens; keys (T) are the memory (M) and the tokens (S)."""
 
     distances: jax.Array  # [S + T, D], the sinusoids of T, T - 1, ..., 1 - S
-    other_text: jax.Array  # bool [B, S, T], whether a key is of another text than a query
     seen: jax.Array  # bool [B, T], or [B, 1, S, T]: which keys a token sees
+    other_text: jax.Array | None  # bool [B, S, T], whether a key is of another text than a query
     segment_ids: jax.Array | None = None  # int [B, T], the keys' packed documents
     seen_by_targets: jax.Array | None = None  # bool [B, 1, S, T], by the query stream
     targets: jax.Array | None = None  # [B, P, S], one-hot: the places of the query stream
@@ -69,20 +70,21 @@ class RelativeAttention(nn.Module):
         known = content if memory is None else jnp.concatenate([memory, content], 1)
         key, value = (dense(embed, heads, name=name)(known) for name in ("key", "value"))
         distance = dense(embed, heads, name="distance")(around.distances)  # [S + T, N, H]
-        of_content, of_distance, of_text = map(
-            vectors, ("content_bias", "distance_bias", "text_bias")
-        )
-        text = vectors("text", 2)  # of the same text, and of another
+        of_content, of_distance = map(vectors, ("content_bias", "distance_bias"))
+        texts = None
+        if spec.type_vocab_size:  # the second are of the same text, and of another
+            texts = vectors("text_bias"), vectors("text", 2)
         dropping = spec.attention_probs_dropout_prob > 0 and not self.deterministic
 
         def attend(queries: jax.Array, seen: jax.Array, drop: DropoutSpec | None) -> jax.Array:
             """[B, S, N, H] -> [B, S, N, H]."""
             product = partial(jnp.einsum, preferred_element_type=jnp.float32)
             distances = product("bsnh,rnh->bnsr", queries + of_distance, distance)
-            texts = product("bsnh,gnh->bnsg", queries + of_text, text)
-            other = around.other_text[:, None]
             bias = by_distance(distances, known.shape[1])
-            bias += jnp.where(other, texts[..., 1:], texts[..., :1])
+            if texts is not None and around.other_text is not None:
+                by_text = product("bsnh,gnh->bnsg", queries + texts[0], texts[1])
+                other = around.other_text[:, None]
+                bias += jnp.where(other, by_text[..., 1:], by_text[..., :1])
             return attention(
                 queries + of_content,
                 key,

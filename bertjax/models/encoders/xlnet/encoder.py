@@ -1,7 +1,8 @@
 """XLNet (arXiv 1906.08237): BERT's blocks with relative positions, memory, and a second stream.
 
-The content stream reads the text. The query stream (section 2.3) is the vector of each predicted
-token, which knows its place and the tokens before it in the order, and not the token itself.
+The content stream reads the text; Transformer-XL (arXiv 1901.02860) has no other. The query stream
+(section 2.3) is the vector of each predicted token, which knows its place and the tokens before it
+in the order, and not the token itself.
 """
 
 from collections.abc import Mapping
@@ -102,7 +103,7 @@ class Layers(nn.Module):
 
 
 class Embeddings(nn.Module):
-    """The vectors of tokens, and the one vector with which the query stream begins."""
+    """The vectors of tokens, and the one vector with which a query stream begins."""
 
     spec: XlnetSpec
 
@@ -111,12 +112,15 @@ class Embeddings(nn.Module):
         width, init = spec.hidden_size, nn.initializers.normal(spec.initializer_range)
         table = (spec.padded_vocab_size, width), init, spec.precision.gathered_as
         self.token = parameter(self, "token", (axes.VOCAB, axes.EMBED), *table)
-        self.unknown = parameter(self, "unknown", (axes.EMBED,), (width,), init)
+        if spec.two_streams:
+            self.unknown = parameter(self, "unknown", (axes.EMBED,), (width,), init)
 
     def __call__(self, ids: jax.Array) -> jax.Array:
         """[B, S] -> [B, S, D]."""
         x = embedding_lookup(self.token, ids)
         x = nn.with_logical_constraint(x, (axes.BATCH, axes.LENGTH, axes.ACTIVATION_EMBED))
+        if self.spec.scaled_embeddings:
+            x *= self.spec.hidden_size**0.5
         return x.astype(self.spec.compute_dtype)
 
 
@@ -132,14 +136,19 @@ class Xlnet(nn.Module):
 
     def __call__(self, inputs: Mapping[str, jax.Array], *, deterministic: bool) -> jax.Array:
         """The output of the last layer, [B, S, D]."""
-        states = self.hidden_states(inputs, deterministic=deterministic)
-        return self.dropout(states[-1], deterministic)
+        return self.one_stream(inputs, deterministic=deterministic)[0]
 
     def hidden_states(
         self, inputs: Mapping[str, jax.Array], *, deterministic: bool
     ) -> list[jax.Array]:
         """The embeddings, then the outputs of layers 1 to L: [B, S, D] each."""
         return self._read(inputs, deterministic)[0]
+
+    def one_stream(
+        self, inputs: Mapping[str, jax.Array], *, deterministic: bool
+    ) -> tuple[jax.Array, list[jax.Array]]:
+        states = self.hidden_states(inputs, deterministic=deterministic)
+        return self.dropout(states[-1], deterministic), states
 
     def two_streams(
         self, inputs: Mapping[str, jax.Array], *, deterministic: bool
@@ -178,14 +187,19 @@ class Xlnet(nn.Module):
             pads = [(0, 0)] * (x.ndim - 1) + [(remembered, 0)]
             return jnp.pad(x, pads, constant_values=value)
 
-        types, tokens = inputs["token_type_ids"], inputs["input_mask"] > 0
+        tokens = inputs["input_mask"] > 0
         length = tokens.shape[1]
-        keys = remembered + length
+        keys, other_text, seen = remembered + length, None, with_memory(tokens, 1)
+        if self.spec.type_vocab_size:
+            types = inputs["token_type_ids"]
+            other_text = types[:, :, None] != with_memory(types, 0)[:, None]
+        if "memory_mask" in inputs:
+            seen = jnp.concatenate([inputs["memory_mask"] > 0, tokens], 1)
         around = Surroundings(
             # One for all rows, as in Transformer-XL; zihangdai/xlnet drops others in each row.
             distances=sinusoids(keys - jnp.arange(length + keys), self.spec.hidden_size),
-            other_text=types[:, :, None] != with_memory(types, 0)[:, None],
-            seen=with_memory(tokens, 1),
+            seen=seen,
+            other_text=other_text,
             segment_ids=inputs.get("segment_ids"),
         )
         if places is None:

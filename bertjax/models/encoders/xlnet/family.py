@@ -1,11 +1,11 @@
-"""XLNet (arXiv 1906.08237) as a family of encoders."""
+"""XLNet (arXiv 1906.08237) and Transformer-XL (arXiv 1901.02860) as families of encoders."""
 
 from bertjax.base.fields import SEGMENT_IDS, TEXT
 from bertjax.models.encoders import head_types
 from bertjax.models.encoders.contract import EncoderFamily, PoolerSpec
 from bertjax.models.encoders.presets import SCOPES
 from bertjax.models.encoders.xlnet.encoder import Xlnet
-from bertjax.models.encoders.xlnet.spec import XlnetSpec
+from bertjax.models.encoders.xlnet.spec import TransformerXlSpec, XlnetSpec
 
 XLNET = EncoderFamily(
     spec=XlnetSpec,
@@ -25,5 +25,12 @@ XLNET = EncoderFamily(
     poolers=dict.fromkeys(head_types.OF_WHOLE_TEXTS, PoolerSpec("pooler", "tanh", last=True)),
     scopes=((r"/attention/(query|key|value|distance|output)/", "attention projections"),)
     + SCOPES[1:],
-    two_streams=True,
+    reads_memory=True,
+)
+_KINDS = (head_types.ENCODER, head_types.CAUSAL_LM)
+TRANSFORMER_XL = XLNET._replace(
+    spec=TransformerXlSpec,
+    inputs=("input_ids", "input_mask", *SEGMENT_IDS),
+    heads={head_type: XLNET.heads[head_type] for head_type in _KINDS},
+    poolers={},
 )
