@@ -78,9 +78,9 @@ def read_tokenizer(folder: str | os.PathLike) -> Tokenizer:
 
     Raises:
       InputError: no tokenizer there; a damaged one; another kind than BERT's WordPiece, byte-level
-        BPE, GPT's BPE, unigram, or a SentencePiece written here; a WordPiece with added tokens, or
-        special tokens under other names than BERT's; another kind with added tokens outside its
-        vocabulary.
+        BPE, Gemma's or GPT's BPE, unigram, or a SentencePiece written here; a WordPiece with added
+        tokens, or special tokens under other names than BERT's; another kind with added tokens
+        outside its vocabulary.
     """
     folder = Path(folder)
     named = NamedTokens.read(folder)

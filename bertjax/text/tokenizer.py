@@ -19,6 +19,7 @@ from bertjax.base.cloud_storage import checked_path, path_of
 from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write, inside, read_json, write_json
 from bertjax.base.validation import converted, optional, parsed, record
+from bertjax.text.byte_fallback import SPACES_MARKED, ByteFallbackBPE
 from bertjax.text.byte_level import ByteLevelBPE
 from bertjax.text.library_file import LibraryFile
 from bertjax.text.moses_bpe import SPLIT_AT_SPACES, MosesBPE
@@ -39,6 +40,7 @@ WORDPIECE = "wordpiece"
 SENTENCEPIECE = "sentencepiece"
 BPE = "bpe"  # byte-level
 UNIGRAM = "unigram"  # SentencePiece's kind of model, in the form of the library `tokenizers`
+BYTE_FALLBACK_BPE = "byte_fallback_bpe"  # Gemma's and mmBERT's
 WORD_BPE = "word_bpe"  # GPT's
 MOSES_BPE = "moses_bpe"  # XLM's
 WORDS = "words"  # ELMo's
@@ -47,6 +49,7 @@ KINDS = (WORDPIECE, SENTENCEPIECE, BPE, WORDS)  # that can be learned
 LIBRARY_KINDS: dict[str, type[LibraryFile]] = {
     BPE: ByteLevelBPE,
     UNIGRAM: Unigram,
+    BYTE_FALLBACK_BPE: ByteFallbackBPE,
     WORD_BPE: WordBPE,
     MOSES_BPE: MosesBPE,
     WORDS: WordLevel,
@@ -59,6 +62,7 @@ VOCABULARY_FILES = {
     SENTENCEPIECE: "sentencepiece.model",
     BPE: "bpe.json",
     UNIGRAM: "unigram.json",
+    BYTE_FALLBACK_BPE: "byte_fallback_bpe.json",
     WORD_BPE: "word_bpe.json",
     MOSES_BPE: "moses_bpe.json",
     WORDS: "words.json",
@@ -79,15 +83,15 @@ class Tokenizer:
     """Text to ids of a fixed vocabulary, and back. Open with `Tokenizer.open`.
 
     Attributes:
-      kind: one of `KINDS`, "unigram", "word_bpe" or "moses_bpe".
+      kind: one of `KINDS`, "unigram", "byte_fallback_bpe", "word_bpe" or "moses_bpe".
       cased: False if text is lower-cased first.
       strip_accents: whether WordPiece removes accents; BERT does if it lower-cases.
       tokenize_chinese_chars: whether WordPiece treats each Chinese character as a word; BERT does.
       nfc: whether WordPiece brings text into Unicode's form NFC; BERT does not.
       usual: how it splits the text of its corpus; None: not known.
-      keeps_spaces: whether pieces have the white space of a text (byte-level BPE). Then the ids of
-        two texts together are those of the joined text only if the second text begins with the
-        space between them.
+      keeps_spaces: whether pieces have the white space of a text (byte-level BPE, and one with byte
+        fallback). Then the ids of two texts together are those of the joined text only if the
+        second text begins with the space between them.
       tokens: the piece of each id.
       readable: the pieces for people to read: bytes are shown as text.
       vocabulary_size: number of ids.
@@ -387,7 +391,7 @@ def kind_of(description: Mapping[str, Any]) -> str | None:
     if name != "BPE":
         return WORDS if name == "WordLevel" else None
     if not model.get("end_of_word_suffix"):
-        return BPE
+        return BYTE_FALLBACK_BPE if description.get("normalizer") == SPACES_MARKED else BPE
     return MOSES_BPE if description.get("pre_tokenizer") == SPLIT_AT_SPACES else WORD_BPE
 
 
