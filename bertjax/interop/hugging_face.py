@@ -29,6 +29,7 @@ from bertjax.interop.sentence_transformers import (
     write_modules,
 )
 from bertjax.interop.tokenizer_files import read_tokenizer, write_tokenizer
+from bertjax.interop.vocabulary_change import with_added_rows
 from bertjax.models.encoders import head_types
 from bertjax.models.encoders.contract import EncoderFamily, EncoderSpec
 from bertjax.models.encoders.registry import ENCODERS, family_of
@@ -258,7 +259,10 @@ def assemble(
             f"{origin}: {name} has no place in a {names.classes[head_types.ENCODER]} of "
             f"{spec.num_hidden_layers} layers: the model would not compute the same without it"
         )
-    return Pretrained(origin, head_type, spec, params, tokenizer, classes, left_out)
+    params, rows = with_added_rows(params, spec, tokenizer)
+    if rows:
+        spec = dataclasses.replace(spec, vocab_size=tokenizer.vocabulary_size)
+    return Pretrained(origin, head_type, spec, params, tokenizer, classes, left_out, rows=rows)
 
 
 def part_of(name: str, family: EncoderFamily, head_type: str) -> str | None:

@@ -41,6 +41,11 @@ def check_extensible(tokenizer: Tokenizer, origin: str) -> None:
             f"{origin} is a SentencePiece .model, to which no pieces can be added: take the "
             "tokenizer.json of its unigram model, or learn another vocabulary"
         )
+    if tokenizer.added_tokens:
+        raise InputError(
+            f"{origin} is a WordPiece with added tokens, whose ids would change: learn another "
+            "vocabulary"
+        )
     if tokenizer.kind == BYTE_FALLBACK_BPE:
         raise InputError(
             f"{origin} is a BPE with byte fallback, to which no pieces can be added: learn another "

@@ -70,12 +70,17 @@ VOCABULARY_FILES = {
 # Keys of a vocabulary's description, which it has if their values are not BERT's.
 _RULES = ("strip_accents", "tokenize_chinese_chars", "nfc")
 _SPECIAL_TOKENS, _TEMPLATE = "special_tokens", "template"
+_ADDED = "added_tokens"
 _USUAL = "usual"  # a key that the identity does not depend on
 _FEWEST = 1_000  # pieces of text; fewer say little about it
+AddedToken: Any = record(
+    content=str, **dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), bool)
+)
 _OWN = {
     **dict.fromkeys(_RULES, bool),
     _SPECIAL_TOKENS: dict[str, str],
     _TEMPLATE: Template,
+    _ADDED: list[AddedToken],
 }
 
 
@@ -89,6 +94,8 @@ class Tokenizer:
       tokenize_chinese_chars: whether WordPiece treats each Chinese character as a word; BERT does.
       nfc: whether WordPiece brings text into Unicode's form NFC; BERT does not.
       usual: how it splits the text of its corpus; None: not known.
+      added_tokens: of a WordPiece, those of its owner, in the form of tokenizer.json without ids.
+      added: the names of the tokens that are found in a text before its words.
       keeps_spaces: whether pieces have the white space of a text (byte-level BPE, and one with byte
         fallback). Then the ids of two texts together are those of the joined text only if the
         second text begins with the space between them.
@@ -119,6 +126,7 @@ class Tokenizer:
         strip_accents: bool | None = None,
         tokenize_chinese_chars: bool = True,
         nfc: bool = False,
+        added_tokens: Sequence[Mapping[str, Any]] = (),
         special_tokens: Mapping[str, str] | None = None,
         template: Template | None = None,
         usual: Usual | None = None,
@@ -129,6 +137,7 @@ class Tokenizer:
           vocabulary: the bytes of the vocabulary file.
           origin: its name, for messages.
           strip_accents: of WordPiece; None: if text is lower-cased.
+          added_tokens: of WordPiece, those of its owner; new ones have the ids after its pieces.
           special_tokens: of a BPE or unigram model, the names of special tokens by role that other
             files give. The vocabulary file and the usual names give the rest.
           template: None: that of the file, or the usual one for its special tokens.
@@ -142,6 +151,7 @@ class Tokenizer:
                 strip_accents=strip_accents,
                 tokenize_chinese_chars=tokenize_chinese_chars,
                 nfc=nfc,
+                added_tokens=added_tokens,
             )
         elif kind == SENTENCEPIECE:
             pieces = SentencePiece(vocabulary, origin, cased=cased)
@@ -152,7 +162,7 @@ class Tokenizer:
         self.kind, self.cased, self.vocabulary = kind, pieces.cased, pieces.vocabulary
         self.strip_accents = not self.cased if strip_accents is None else strip_accents
         self.tokenize_chinese_chars, self.nfc, self.usual = tokenize_chinese_chars, nfc, usual
-        self._pieces = pieces
+        self._pieces, self.added_tokens, self.added = pieces, list(added_tokens), pieces.added
         self.keeps_spaces: bool = pieces.keeps_spaces
         self.tokens: list[str] = pieces.tokens
         self.readable: list[str] = pieces.readable
@@ -177,6 +187,8 @@ class Tokenizer:
         rules = {rule: getattr(self, rule) for rule in _RULES if getattr(self, rule) != berts[rule]}
         if self.kind in LIBRARY_KINDS and self.names != BERT:
             rules[_SPECIAL_TOKENS] = self.names
+        if self.added_tokens:
+            rules[_ADDED] = self.added_tokens
         if self.template != Template.usual(self.roles):
             rules[_TEMPLATE] = template = dataclasses.asdict(self.template)
             if not template["between_type"]:  # a later field: identities stay
@@ -203,7 +215,7 @@ class Tokenizer:
         self, vocabulary: bytes, origin: str = "the vocabulary with new pieces", **changes: Any
     ) -> Self:
         """A tokenizer with these rules, names and template, but for `changes`, and other pieces."""
-        rules = {rule: getattr(self, rule) for rule in ("cased", *_RULES, _TEMPLATE)}
+        rules = {rule: getattr(self, rule) for rule in ("cased", *_RULES, _TEMPLATE, _ADDED)}
         rules[_SPECIAL_TOKENS] = self.names
         return type(self)(self.kind, vocabulary, origin, **rules | changes)
 
