@@ -8,6 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import safetensors
+from flax.traverse_util import unflatten_dict
 from safetensors.numpy import save
 
 from bertjax.base.checks import about, check_in_folder
@@ -20,10 +21,10 @@ from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.published.registry import PUBLISHED, array_names, names_of
 from bertjax.interop.sentence_transformers import (
     ACTIVATION,
-    DENSE_WEIGHT,
     IDENTITY,
     TOKENIZER_FILE,
     Modules,
+    module_arrays,
     read_kept,
     read_modules,
     write_modules,
@@ -33,7 +34,7 @@ from bertjax.interop.vocabulary_change import with_added_rows
 from bertjax.models.encoders import head_types
 from bertjax.models.encoders.contract import EncoderFamily, EncoderSpec
 from bertjax.models.encoders.registry import ENCODERS, family_of
-from bertjax.models.heads.embedding import PROJECTION, head_type_of
+from bertjax.models.heads.embedding import head_type_of
 from bertjax.text.tokenizer import Tokenizer
 
 CONFIG_FILE = "config.json"
@@ -75,8 +76,8 @@ def read_hugging_face(
         )
     model = assemble(raw, spec, head_type, tokenizer, origin, classes)
     params = dict(model.params)
-    if modules and modules.projection:
-        params[PROJECTION] = _projection(modules, spec, family)
+    if modules:
+        params |= _params_of_modules(modules, spec, family)
     embedding = modules.embedding if modules else None
     task, kept = _task(config), read_kept(folder, config)
     if head_type == head_types.SEQUENCE_CLASSIFICATION:
@@ -84,17 +85,21 @@ def read_hugging_face(
     return dataclasses.replace(model, params=params, task=task, embedding=embedding, kept=kept)
 
 
-def _projection(
+def _params_of_modules(
     modules: Modules, spec: EncoderSpec, family: EncoderFamily
-) -> dict[str, np.ndarray]:
-    file, shape = modules.projection, (modules.embedding.width, spec.hidden_size)
-    assert file
-    check_in_folder(file, file.parent)
-    weight = read_arrays(file, family).get(DENSE_WEIGHT, np.zeros(()))
-    if weight.shape != shape:
-        raise InputError(f"{file}: {DENSE_WEIGHT} is {weight.shape}, where {shape} belongs")
-    _check_finite(DENSE_WEIGHT, weight, str(file))
-    return {"kernel": np.ascontiguousarray(weight.T)}
+) -> dict[str, Any]:
+    found = {}
+    described = module_arrays(modules.embedding, spec.hidden_size)
+    for file, arrays in zip(modules.files, described, strict=True):
+        check_in_folder(file, file.parent)
+        given = read_arrays(file, family)
+        for path, (name, shape) in arrays.items():
+            array = given.get(name, np.zeros(()))
+            if array.shape != shape:
+                raise InputError(f"{file}: {name} is {array.shape}, where {shape} belongs")
+            _check_finite(name, array, str(file))
+            found[path] = np.ascontiguousarray(array.T)
+    return unflatten_dict(found, sep="/")
 
 
 def _family(config: Mapping[str, Any], origin: str) -> EncoderFamily:

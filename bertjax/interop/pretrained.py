@@ -19,7 +19,7 @@ from bertjax.models.encoders.contract import EncoderFamily, EncoderSpec
 from bertjax.models.encoders.registry import family_of
 from bertjax.models.encoders.renames import RENAMES
 from bertjax.models.heads.bilstm import BiLstm
-from bertjax.models.heads.embedding import LATE, PROJECTION, Embedding, VectorModel
+from bertjax.models.heads.embedding import Embedding, VectorModel
 from bertjax.models.heads.head_specs import HEAD_SPECS, HeadSpec
 from bertjax.models.heads.tasks import BILSTM, CLASSIFIERS, OUTPUT_LAYERS
 from bertjax.text.tokenizer import Tokenizer
@@ -125,7 +125,7 @@ class Pretrained:
         if not self.embedding:
             return parts
         parts = tuple(part for part in parts if part != _POOLER or part in self.params)
-        return parts + (PROJECTION,) * (self.embedding.kind == LATE)
+        return parts + self.embedding.parts
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -136,10 +136,11 @@ class Pretrained:
     def entries(self) -> list[Entry]:
         """The arrays of its architecture and their names in transformers.
 
-        It lacks BiLSTMs and projections: with a BiLSTM, only the arrays of the encoder are here.
+        It lacks BiLSTMs and what makes vectors: with a BiLSTM, it has only the encoder's arrays.
         """
         parts = (self.spec.encoder,) if self.bilstm else self.parts
-        found = [part for part in parts if part in self.params and part != PROJECTION]
+        own = self.embedding.parts if self.embedding else ()
+        found = [part for part in parts if part in self.params and part not in own]
         return array_names(found, self.spec, self.head_type, len(self.classes))
 
     @property
@@ -154,6 +155,8 @@ class Pretrained:
         Parameters that were renamed count with their first paths, so that it stays what it was.
         """
         known = f"{self.spec} {self.tokenizer.identity} {self.embedding or ''}"
+        if self.embedding and self.embedding.modules:
+            known += f" {self.embedding.modules}"
         digest = hashlib.sha256(known.rstrip().encode())
         first = reverse(RENAMES.get(self.spec.encoder, {}))
         flat = flatten_dict(dict(self.params), sep="/")

@@ -2,7 +2,7 @@
 
 modules.json names modules that run in turn, each with a folder for its settings:
 
-dense   Transformer, Pooling, perhaps Normalize (SentenceTransformer)
+dense   Transformer, Pooling, and any of Dense, LayerNorm, Normalize (SentenceTransformer)
 sparse  Transformer of logits, SpladePooling (SparseEncoder)
 late    Transformer, Dense, Normalize, perhaps MultiVectorMask (MultiVectorEncoder, PyLate)
 
@@ -11,11 +11,13 @@ The forms are those of sentence-transformers 6.2, and what its older versions wr
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from flax.traverse_util import flatten_dict
 from safetensors.numpy import save
 
 from bertjax.base.checks import about
@@ -24,7 +26,22 @@ from bertjax.base.files import inside, write_json
 from bertjax.interop import json_files
 from bertjax.interop.json_files import POOLING_KEYS, read_optional
 from bertjax.interop.pretrained import Pretrained
-from bertjax.models.heads.embedding import DENSE, LATE, PROJECTION, SPARSE, Embedding
+from bertjax.models.heads.embedding import (
+    DENSE,
+    LATE,
+    MODULES,
+    PROJECTION,
+    SPARSE,
+    Embedding,
+)
+from bertjax.models.heads.vector_modules import (
+    LAYER_NORM,
+    NORMALIZE,
+    PRODUCT,
+    VectorModule,
+    name_of,
+    widths,
+)
 from bertjax.text.tokenizer import Tokenizer
 
 MODULES_FILE = "modules.json"
@@ -37,11 +54,26 @@ _MODEL_FILES = (
 )
 TOKENIZER_FILE = "tokenizer_config.json"
 _CONFIG, _WEIGHTS = "config.json", "model.safetensors"
-DENSE_WEIGHT = "linear.weight"  # [width, D]
+# The arrays of a module, and their names in Flax; a kernel is turned.
+_ARRAYS = {
+    PRODUCT: {"kernel": "linear.weight", "bias": "linear.bias"},
+    LAYER_NORM: {"scale": "norm.weight", "bias": "norm.bias"},
+}
+_NAMES = {PRODUCT: "Dense", LAYER_NORM: "LayerNorm", NORMALIZE: "Normalize"}
+_WITH_ARRAYS = [_NAMES[kind] for kind in _ARRAYS]
+_OF_TORCH = "torch.nn.modules.activation."
 IDENTITY = "torch.nn.modules.linear.Identity"
+# The names of the activation functions in PyTorch, whose defaults JAX has.
+_ACTIVATIONS = {
+    **dict(Identity="identity", Tanh="tanh", GELU="gelu", ReLU="relu", ReLU6="relu6", SiLU="silu"),
+    **dict(LeakyReLU="leaky_relu", ELU="elu", SELU="selu", CELU="celu", Mish="mish"),
+    **dict(Sigmoid="sigmoid", LogSigmoid="log_sigmoid", Softplus="softplus", Softsign="soft_sign"),
+    **dict(Hardtanh="hard_tanh", Hardsigmoid="hard_sigmoid", Hardswish="hard_silu"),
+}
 
+_POOLED = ("Transformer", "Pooling")
 _SEQUENCES: dict[str, list[tuple[str, ...]]] = {
-    DENSE: [("Transformer", "Pooling"), ("Transformer", "Pooling", "Normalize")],
+    DENSE: [_POOLED],
     SPARSE: [("Transformer", "SpladePooling"), ("MLMTransformer", "SpladePooling")],
     LATE: [
         ("Transformer", "Dense", "MultiVectorMask", "Normalize"),
@@ -68,7 +100,7 @@ _TASKS = {
 # How the classes are called in every version that has them.
 _MODELS = {DENSE: "Transformer", SPARSE: "MLMTransformer", LATE: "Transformer"}
 _PACKAGES = {
-    **dict.fromkeys(("Transformer", "Pooling", "Dense", "Normalize"), "models"),
+    **dict.fromkeys((*_POOLED, *_NAMES.values()), "models"),
     **dict.fromkeys(("MLMTransformer", "SpladePooling"), "sparse_encoder.models"),
 }
 # Settings that change the tokens of a text.
@@ -81,10 +113,10 @@ ACTIVATION = "activation_fn"  # of a reranker's output
 
 
 class Modules(NamedTuple):
-    """What the modules of a folder do; `projection` is the file with the Dense module's weight."""
+    """What the modules of a folder do, and the files of those that have arrays."""
 
     embedding: Embedding
-    projection: Path | None
+    files: list[Path]
 
 
 # ------------------------------------------------------------------------------- reading
@@ -163,10 +195,12 @@ def _modules(
     elif kind == DENSE and "SpladePooling" in names:
         kind = SPARSE
     pylate = kind == LATE and settings.get("model_type") != CLASSES[LATE]
-    _check_sequence(names, configs, _SEQUENCES[kind] + [_PYLATE] * pylate)
+    behind = tuple(takewhile(lambda name: name in _NAMES.values(), names[2:]))
+    sequences = [_POOLED + behind] if kind == DENSE else _SEQUENCES[kind] + [_PYLATE] * pylate
+    _check_sequence(names, configs, sequences)
     _check_settings(settings, dict.fromkeys(_SHORTENED), f"in {SETTINGS_FILE}")
-    found = dict(zip(names[1:], configs, strict=True))
-    for name, config in found.items():
+    found = list(zip(names[1:], configs, strict=True))
+    for name, config in found:
         if config is None and name != "Normalize":  # which had no file
             raise InputError(f"{folder}: no {_CONFIG} of the module {name}: download it, too")
     model = _model_settings(folder, kind, tokenizer)
@@ -175,8 +209,30 @@ def _modules(
         model = {**model, **{name: settings.get(name) for name in _LENGTHS}}
     fields: dict[str, Any] = {**_prompts(settings), **_fields_of_modules(found, kind)}
     fields |= {"similarity": _similarity(settings, kind), **_lengths(model, longest)}
-    projection = places[0] / _WEIGHTS if kind == LATE else None
-    return Modules(Embedding(kind=kind, **fields), projection)
+    embedding = Embedding(kind=kind, **fields)
+    behind_encoder = zip(names[1:], places, strict=True)
+    files = [place / _WEIGHTS for name, place in behind_encoder if name in _WITH_ARRAYS]
+    return Modules(embedding, files)
+
+
+def module_arrays(embedding: Embedding, width: int) -> list[dict[str, tuple[str, tuple[int, ...]]]]:
+    """Of each module with arrays, by their paths here, their names and shapes in PyTorch.
+
+    `width` is that of the encoder.
+    """
+    modules = _modules_of(embedding)
+    before = widths(modules, width)
+    found = []
+    for number, module in enumerate(modules):
+        path = PROJECTION if embedding.kind == LATE else f"{MODULES}/{name_of(number)}"
+        shapes: dict[str, tuple[int, ...]] = {"kernel": (module.width, before[number])}
+        arrays = {
+            f"{path}/{own}": (theirs, shapes.get(own, (before[number + 1],)))
+            for own, theirs in _ARRAYS.get(module.kind, {}).items()
+            if own != "bias" or module.bias
+        }
+        found += [arrays] * bool(arrays)
+    return found
 
 
 def _class_name(type_: str) -> str:
@@ -272,18 +328,24 @@ def _lengths(model: Mapping[str, Any], longest: int) -> dict[str, int]:
     return {"query_length": query, "passage_length": passage}
 
 
-def _fields_of_modules(found: Mapping[str, dict[str, Any] | None], kind: str) -> dict[str, Any]:
-    """The fields that a kind has of its own, from the settings of the modules by their names."""
-    configs = {name: config or {} for name, config in found.items()}
+def _fields_of_modules(
+    found: Sequence[tuple[str, dict[str, Any] | None]], kind: str
+) -> dict[str, Any]:
+    """The fields that a kind has of its own, from the names of the modules and their settings."""
+    configs = {name: config or {} for name, config in found}
     if kind == SPARSE:
         expected = {"pooling_strategy": "max", "activation_function": "relu"}
         _check_settings(configs["SpladePooling"], expected, "in a SpladePooling module")
         return {}
-    for name in ("Dense", "Normalize"):
-        expected = {"module_input_name": _INPUTS[kind]}
-        _check_settings(configs.get(name, {}), expected, f"in a {name} module")
+    for name, config in found:
+        if name in _NAMES.values():
+            expected = dict.fromkeys(("module_input_name", "module_output_name"), _INPUTS[kind])
+            _check_settings(config or {}, expected, f"in a {name} module")
     if kind == DENSE:
-        return {**_pooling(configs["Pooling"]), "normalize": "Normalize" in found}
+        behind = [_behind_pooling(name, config or {}) for name, config in found[1:]]
+        normalize = behind[-1:] == [VectorModule(kind=NORMALIZE)]
+        modules = tuple(behind[: len(behind) - normalize])
+        return {**_pooling(configs["Pooling"]), "modules": modules, "normalize": normalize}
     skipped = {"skiplist_words": None, "keep_only_token_ids": None}
     _check_settings(configs.get("MultiVectorMask", {}), skipped, _SKIPPED)
     dense = configs["Dense"]
@@ -292,6 +354,18 @@ def _fields_of_modules(found: Mapping[str, dict[str, Any] | None], kind: str) ->
     if dense.get("bias", True) or dense.get("use_residual") or not linear or width < 1:
         raise _NotComputed(_described("Dense", dense))
     return {"width": width}
+
+
+def _behind_pooling(name: str, config: Mapping[str, Any]) -> VectorModule:
+    kind = {name: kind for kind, name in _NAMES.items()}[name]
+    if kind != PRODUCT:
+        return VectorModule(kind=kind)
+    path = config.get("activation_function") or f"{_OF_TORCH}Tanh"
+    activation = _ACTIVATIONS.get(path.rpartition(".")[2]) if path.startswith("torch.nn.") else None
+    width = config.get("out_features") or 0
+    if activation is None or width < 1 or config.get("use_residual"):
+        raise _NotComputed(_described(name, dict(config)))
+    return VectorModule(width=width, bias=config.get("bias", True), activation=activation)
 
 
 def _pooling(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -322,17 +396,19 @@ def write_modules(pretrained: Pretrained, folder: Path) -> None:
             "sentence-transformers counts its prompts"
         )
     described = [{"idx": 0, "name": "0", "path": "", "type": _type(_MODELS[embedding.kind])}]
+    weights = iter(module_arrays(embedding, spec.hidden_size))
+    flat = flatten_dict(dict(pretrained.params), sep="/")
     for number, (name, config) in enumerate(_written(embedding, spec.hidden_size), start=1):
         path = f"{number}_{name}"
         described.append({"idx": number, "name": f"{number}", "path": path, "type": _type(name)})
         (folder / path).mkdir()
         write_json(folder / path / _CONFIG, config)
+        if name in _WITH_ARRAYS:
+            turned = {name: flat[path].T for path, (name, _) in next(weights).items()}
+            # safetensors ignores strides.
+            named = {name: np.ascontiguousarray(array) for name, array in turned.items()}
+            (folder / path / _WEIGHTS).write_bytes(save(named))
     write_json(folder / MODULES_FILE, described)
-    if embedding.kind == LATE:
-        kernel = pretrained.params[PROJECTION]["kernel"]
-        # safetensors ignores strides.
-        arrays = {DENSE_WEIGHT: np.ascontiguousarray(kernel.T)}
-        (folder / "1_Dense" / _WEIGHTS).write_bytes(save(arrays))
     query, passage = (embedding.length(q, spec.max_position_embeddings) for q in (True, False))
     lengths = {} if query == passage else dict(zip(_LENGTHS, (query, passage), strict=True))
     model: dict[str, Any] = {"max_seq_length": passage, "do_lower_case": False, **lengths}
@@ -355,20 +431,39 @@ def _type(name: str) -> str:
     return f"sentence_transformers.{_PACKAGES[name]}.{name}"
 
 
+def _modules_of(embedding: Embedding) -> tuple[VectorModule, ...]:
+    """The modules behind the pooling, or behind the tokens of late interaction."""
+    projection = VectorModule(width=embedding.width, bias=False)
+    return (projection,) if embedding.kind == LATE else embedding.modules
+
+
 def _written(embedding: Embedding, width: int) -> list[tuple[str, dict[str, Any]]]:
     if embedding.kind == SPARSE:
         return [("SpladePooling", {"pooling_strategy": "max", "activation_function": "relu"})]
-    of = _INPUTS[embedding.kind]
-    normalize = ("Normalize", {"module_input_name": of, "module_output_name": of})
+    modules, first = _modules_of(embedding), []
     if embedding.kind == DENSE:
         mode = {pooling: name for name, pooling in _MODES.items()}[embedding.pooling]
         modes = {key: name == mode for key, name in POOLING_KEYS.items()}
         pooling = {"word_embedding_dimension": width, **modes}
         pooling["include_prompt"] = embedding.count_prompt
-        return [("Pooling", pooling)] + [normalize] * embedding.normalize
-    dense = {
-        **dict(in_features=width, out_features=embedding.width, bias=False),
-        "activation_function": IDENTITY,
-        **dict(module_input_name=of, module_output_name=of),
-    }
-    return [("Dense", dense), normalize]
+        first.append(("Pooling", pooling))
+    if embedding.normalize or embedding.kind == LATE:
+        modules += (VectorModule(kind=NORMALIZE),)
+    of = _INPUTS[embedding.kind]
+    before = widths(modules, width)[:-1]
+    return first + [_settings(*each, of) for each in zip(modules, before, strict=True)]
+
+
+def _settings(module: VectorModule, width: int, of: str) -> tuple[str, dict[str, Any]]:
+    """The name of a module for vectors of this width, and its settings."""
+    settings: dict[str, Any] = dict(module_input_name=of, module_output_name=of)
+    if module.kind == LAYER_NORM:
+        settings = {"dimension": width}
+    if module.kind == PRODUCT:
+        torch_name = {own: name for name, own in _ACTIVATIONS.items()}[module.activation]
+        settings = {
+            **dict(in_features=width, out_features=module.width, bias=module.bias),
+            "activation_function": IDENTITY if torch_name == "Identity" else _OF_TORCH + torch_name,
+            **settings,
+        }
+    return _NAMES[module.kind], settings

@@ -195,7 +195,8 @@ def _added_tokens(
     of_library = library.get("added_tokens") or ()
     tokens_of = {LIBRARY_FILE: of_library} | named.added()
     numbered = {t["content"]: t["id"] for t in of_library if isinstance(t, dict) and "id" in t}
-    ids, places = {piece: number for number, piece in enumerate(pieces)}, {}
+    ids = {piece: number for number, piece in enumerate(pieces)}
+    places: dict[str, str] = {}
     for file, of_file in ({LIBRARY_FILE: numbered} | named.added_ids()).items():
         for name, number in of_file.items():
             places.setdefault(name, file)

@@ -11,11 +11,12 @@ from flax.traverse_util import flatten_dict
 from safetensors.numpy import load_file, save_file
 
 from bertjax.base.errors import InputError
-from bertjax.interop import proof, sentence_transformers_check
+from bertjax.interop import proof, sentence_transformers, sentence_transformers_check
 from bertjax.interop.card import model_card
 from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
 from bertjax.models.encoders import head_types
 from bertjax.models.heads.embedding import LATE, SPARSE, Embedding, head_type_of
+from bertjax.models.heads.vector_modules import ACTIVATIONS, VectorModule
 from bertjax.programs import convert
 from tests.helpers.closeness import assert_close
 from tests.helpers.small_models import vector_model, with_vectors
@@ -42,8 +43,24 @@ VECTORS = {
     "sparse by its cosine": Embedding(kind=SPARSE, similarity="cosine", query_length=5),
     "late": Embedding(kind=LATE, width=7, query_length=6, passage_length=9, **PROMPTS),
     "late without prompts": Embedding(kind=LATE, width=31),
+    "EmbeddingGemma's": Embedding(
+        modules=(
+            VectorModule(width=31, bias=False),
+            VectorModule(width=11, bias=False),
+        ),
+        **PROMPTS,
+    ),
+    "LaBSE's": Embedding(pooling="cls", modules=(VectorModule(width=24, activation="tanh"),)),
+    "all modules": Embedding(
+        modules=(
+            VectorModule(kind="normalize"),
+            VectorModule(width=9, activation="gelu"),
+            VectorModule(kind="layer_norm"),
+        ),
+        normalize=False,
+    ),
 }
-BOTH = ("mean", "cls without the prompt", "sparse", "late")  # of ModernBERT, too
+BOTH = ("mean", "cls without the prompt", "sparse", "late", "all modules")  # of ModernBERT
 CASES = [*(("bert", name) for name in VECTORS), *(("modernbert", name) for name in BOTH)]
 
 
@@ -276,10 +293,14 @@ REFUSED = {
         "truncate_dim=16 in config_sentence_transformers.json"),
     "a few of the weights": ("sparse", lambda f: _change(f / SETTINGS, max_active_dims=8),
         "max_active_dims=8 in config_sentence_transformers.json"),
-    "a projection of sentences": ("mean", lambda f: _module(f, 2, "Dense", **SIZES),
-        "a Dense module 24 -> 16 with tanh"),
+    "of texts": ("mean", lambda f: _module(f, 2, "Dense", use_residual=True, **SIZES),
+        "a Dense module 24 -> 16 with tanh and a residual"),
+    "an activation": ("mean", lambda f: _module(f, 2, "Dense", activation_function="x.Y", **SIZES),
+        "a Dense module 24 -> 16 with y"),
+    "scores": ("mean", lambda f: _module(f, 2, "Dense", module_output_name="scores", **SIZES),
+        "module_output_name='scores' in a Dense module"),
+    "weights of words": ("mean", lambda f: _module(f, 3, "WordWeights"), "a module WordWeights"),
     "words": ("mean", lambda f: _module(f, 1, "WordEmbeddings"), "a module WordEmbeddings"),
-    "a normalization more": ("mean", lambda f: _module(f, 3, "Normalize"), "a module Normalize"),
     "code of its own": ("mean", _own_code, "a module custom_st.Transformer in modules.json"),
     "two poolings": ("mean", lambda f: _change(f / POOLING_FILE, pooling_mode_max_tokens=True),
         "a Pooling module of max and mean"),
@@ -381,19 +402,31 @@ def _assert_same_vectors(model, folder: Path) -> None:
 @pytest.mark.parametrize("family, name", CASES)
 def test_it_computes_the_same(vocabulary, tmp_path, family, name):
     """Of our folder, and we of the folder that it saves then, in its own form."""
-    import sentence_transformers
+    import sentence_transformers as st
 
     model = small_model(vocabulary, VECTORS[name], family)
     (tmp_path / "bertjax").mkdir()
     write_hugging_face(model, tmp_path / "bertjax")
     _assert_same_vectors(model, tmp_path / "bertjax")
-    peer = getattr(
-        sentence_transformers, sentence_transformers_check.CLASSES[model.embedding.kind]
-    )(str(tmp_path / "bertjax"), device="cpu")
+    peer = getattr(st, sentence_transformers_check.CLASSES[model.embedding.kind])(
+        str(tmp_path / "bertjax"), device="cpu"
+    )
     peer.save_pretrained(str(tmp_path / "peer"), create_model_card=False)
     again = read_hugging_face(tmp_path / "peer", "hf:peer")
     assert again.embedding == model.embedding
     _assert_same_params(again, model)
+
+
+@pytest.mark.peers
+def test_activation_functions_are_those_of_pytorch():
+    import torch
+
+    x = np.linspace(-25, 25, 501, dtype=np.float32)
+    for name, own in sentence_transformers._ACTIVATIONS.items():
+        module = "linear" if name == "Identity" else "activation"
+        expected = getattr(getattr(torch.nn.modules, module), name)()(torch.from_numpy(x))
+        assert_close(np.asarray(ACTIVATIONS[own](x)), expected.numpy())
+    assert set(sentence_transformers._ACTIVATIONS.values()) == set(ACTIVATIONS)
 
 
 @pytest.mark.peers

@@ -64,10 +64,10 @@ class SimilarityJob:
         check_tracker(recipe.tracker)
         folder = local_folder(workdir)
         resolved = with_compute_dtype(recipe.config_dict, folder)
-        recipe = dataclasses.replace(recipe, config_dict=resolved, model=resolved["model"])
+        pretrained = open_model(recipe.init_from)
+        recipe = SimilarityRecipe.from_config(_with_modules(resolved, recipe, pretrained))
         free = free_keys(SimilarityRecipe)
         check_same_config(folder, recipe.config_dict, free, SimilarityRecipe.from_config)
-        pretrained = open_model(recipe.init_from)
         pretrained.check_reads_pieces()
         spec = recipe.spec(pretrained.spec, pretrained.origin)
         data = TrainingData.of(recipe)
@@ -176,6 +176,19 @@ class SimilarityJob:
                 f"{recipe.chunks} chunks; {len(self.data.texts):,} different texts",
             ]
         )
+
+
+def _with_modules(
+    config: dict[str, Any], recipe: SimilarityRecipe, pretrained: Pretrained
+) -> dict[str, Any]:
+    """The config with the modules of the weights behind the pooling, if it names none."""
+    own, given = recipe.embedding, pretrained.embedding
+    if not (own and given and given.modules and own.kind == given.kind):
+        return config
+    if own.modules not in ((), given.modules):
+        raise recipe.wrong("task.modules", "the weights have others: leave it out to take those")
+    rows = [dataclasses.asdict(module) for module in given.modules]
+    return config | {"task": {**config["task"], "modules": rows}}
 
 
 def _classes(recipe: SimilarityRecipe) -> tuple[str, ...]:

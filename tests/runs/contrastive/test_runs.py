@@ -8,6 +8,8 @@ import pytest
 from bertjax.base.errors import InputError
 from bertjax.config import similarity_config
 from bertjax.interop.hugging_face import write_hugging_face
+from bertjax.models.heads.embedding import KINDS, Embedding
+from bertjax.models.heads.vector_modules import VectorModule
 from bertjax.programs import finetune
 from bertjax.runs.contrastive.job import SimilarityJob
 from bertjax.runs.contrastive.recipe import SimilarityRecipe
@@ -19,7 +21,7 @@ from bertjax.training.metrics_log import read_metrics
 from configs import finetune_embeddings, finetune_embeddings_16, finetune_reranker
 from tests.helpers.refused import assert_refused
 from tests.helpers.slow_cases import others_slow
-from tests.helpers.small_models import PIECES, small_model
+from tests.helpers.small_models import PIECES, small_model, vector_model
 
 NOUNS = ["cat", "dog", "house", "run", "blue", "7"]
 
@@ -71,7 +73,10 @@ def _kind(kind, **fields):
 def _case(name, weights, data):
     if name == "reranker":
         return _config(weights, data, finetune_reranker.get_config())
+    if name == "modules":
+        weights = _with_modules(data.parent)
     changes = {
+        "modules": {},
         "dense": dict(chunks=2, dimensions=(5, 24)),
         "late": _kind("late", width=6),
         "sparse": dict(_kind("sparse"), sparsity=(0.01, 0.02)),
@@ -82,7 +87,44 @@ def _case(name, weights, data):
     return config
 
 
-@pytest.mark.parametrize("name", others_slow(["dense", "late", "sparse", "reranker"], "reranker"))
+MODULES = VectorModule(width=9, activation="tanh"), VectorModule(kind="layer_norm")
+
+
+def _with_modules(folder):
+    """Weights that make vectors by modules behind the pooling."""
+    (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+    (folder / "model").mkdir()
+    write_hugging_face(
+        vector_model(folder / "vocab.txt", Embedding(modules=MODULES)), folder / "model"
+    )
+    return f"hf:{folder / 'model'}"
+
+
+def test_modules_are_trained_further(tmp_path):
+    """A config need not name them, and a new run names those of its weights."""
+    weights, data = _with_modules(tmp_path), write_pairs(tmp_path / "data")
+    job = SimilarityJob.of(_config(weights, data), str(tmp_path / "run"))
+    assert job.recipe.embedding.modules == MODULES
+    parts = {"bert", "modules"}
+    assert job.source.params.keys() == job.trainer.experiment.abstract_params.keys() == parts
+
+    def again(*modules):
+        config = _config(weights, data, **_kind("dense", modules=modules))
+        return SimilarityJob.of(config, str(tmp_path / "run"))
+
+    dense, norm = dict(width=9, activation="tanh"), dict(kind="layer_norm")
+    assert again(dense, norm).recipe.embedding == job.recipe.embedding
+    with pytest.raises(InputError, match="config.task.modules=.*: the weights have others"):
+        again(dense)
+    with pytest.raises(
+        InputError, match=r"task.modules\[0\].width=0: a dense module has one above"
+    ):
+        again(dict(kind="dense"))
+    with pytest.raises(InputError, match="task.modules=.*: only vectors of the kind 'dense'"):
+        SimilarityRecipe.from_config(_config(weights, data, **_kind("late", modules=[norm])))
+
+
+@pytest.mark.parametrize("name", others_slow([*KINDS, "modules", "reranker"], "reranker"))
 def test_from_a_config_to_a_model(name, weights, tmp_path):
     data, run = write_pairs(tmp_path / "data", scored=name == "reranker"), tmp_path / "run"
     config = _case(name, weights, data)
@@ -103,7 +145,8 @@ def test_from_a_config_to_a_model(name, weights, tmp_path):
         assert model.classes == ("LABEL_0",) and model.task["problem_type"] == "regression"
         assert task_family_of(model) == (Regression(pairs=True), 13)
     else:
-        assert model.embedding and model.embedding.kind == name
+        assert model.embedding and model.embedding.kind == {"modules": "dense"}.get(name, name)
+        assert model.embedding.modules == (MODULES if name == "modules" else ())
     # The same command again has nothing to do.
     again = json.loads((run / "results.json").read_text())
     assert finetune.run(config, str(run)) == 0
