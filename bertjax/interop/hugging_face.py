@@ -24,6 +24,8 @@ from bertjax.interop.sentence_transformers import (
     IDENTITY,
     TOKENIZER_FILE,
     Modules,
+    as_scorer,
+    as_vectors,
     module_arrays,
     read_kept,
     read_modules,
@@ -79,9 +81,14 @@ def read_hugging_face(
     if modules:
         params |= _params_of_modules(modules, spec, family)
     embedding = modules.embedding if modules else None
+    if modules and modules.scores:
+        model = as_scorer(dataclasses.replace(model, params=params, embedding=embedding))
+        params, embedding, head_type = dict(model.params), None, model.head_type
     task, kept = _task(config), read_kept(folder, config)
     if head_type == head_types.SEQUENCE_CLASSIFICATION:
-        task = _text_length(folder, spec.max_position_embeddings) | task
+        given = modules.embedding.passage_length if modules else 0
+        length = {"max_length": given} if given else {}
+        task = _text_length(folder, spec.max_position_embeddings) | length | task
     return dataclasses.replace(model, params=params, task=task, embedding=embedding, kept=kept)
 
 
@@ -314,6 +321,9 @@ def write_hugging_face(pretrained: Pretrained, folder: Path) -> None:
     which they do not need: then AutoModel makes a random one, and says so.
     """
     pretrained.model()  # raises if a part is missing
+    scores = pretrained.scoring is not None
+    if scores:
+        pretrained = as_vectors(pretrained)
     if not has_class(pretrained):
         raise InputError(
             f"{pretrained.origin}: transformers has no such model as this {pretrained.class_name} "
@@ -328,14 +338,15 @@ def write_hugging_face(pretrained: Pretrained, folder: Path) -> None:
         arrays = {name.removeprefix(bare): array for name, array in arrays.items()}
     # Not `save_file`, whose files only their owner may read.
     (folder / WEIGHTS_FILE).write_bytes(save(arrays, metadata={"format": "pt"}))
-    write_settings(pretrained, folder)
+    write_settings(pretrained, folder, scores=scores)
 
 
-def write_settings(pretrained: Pretrained, folder: Path) -> None:
-    """Writes all of a model's folder but its weights."""
+def write_settings(pretrained: Pretrained, folder: Path, *, scores: bool = False) -> None:
+    """Writes all of a model's folder but its weights; `scores`: its vectors are scores of pairs."""
     config = config_of(pretrained)
     longest, of_texts = pretrained.spec.max_position_embeddings, head_types.SEQUENCE_CLASSIFICATION
-    length = pretrained.task.get("max_length") if pretrained.head_type == of_texts else None
+    cut = scores or pretrained.head_type == of_texts
+    length = pretrained.task.get("max_length") if cut else None
     write_tokenizer(
         pretrained.tokenizer,
         folder,
@@ -345,12 +356,13 @@ def write_settings(pretrained: Pretrained, folder: Path) -> None:
     )
     write_json(folder / CONFIG_FILE, config)
     if pretrained.embedding:
-        write_modules(pretrained, folder)
+        write_modules(pretrained, folder, scores=scores)
 
 
 def has_class(pretrained: Pretrained) -> bool:
     """Whether transformers has a class for a model."""
-    return not pretrained.bilstm and has_model(pretrained.spec, pretrained.head_type)
+    own = pretrained.bilstm or pretrained.scoring
+    return not own and has_model(pretrained.spec, pretrained.head_type)
 
 
 def has_model(spec: EncoderSpec, head_type: str) -> bool:

@@ -6,10 +6,12 @@ dense   Transformer, Pooling, and any of Dense, LayerNorm, Normalize (SentenceTr
 sparse  Transformer of logits, SpladePooling (SparseEncoder)
 late    Transformer, Dense, Normalize, perhaps MultiVectorMask (MultiVectorEncoder, PyLate)
 
-A reranker (CrossEncoder) is the Transformer alone: transformers' class with its classifier.
+A reranker (CrossEncoder) is the Transformer alone, transformers' class with its classifier; or the
+modules of a dense model, of which the last is a Dense whose output is the scores.
 The forms are those of sentence-transformers 6.2, and what its older versions wrote.
 """
 
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
@@ -26,6 +28,7 @@ from bertjax.base.files import inside, write_json
 from bertjax.interop import json_files
 from bertjax.interop.json_files import POOLING_KEYS, read_optional
 from bertjax.interop.pretrained import Pretrained
+from bertjax.models.encoders import head_types
 from bertjax.models.heads.embedding import (
     DENSE,
     LATE,
@@ -117,6 +120,7 @@ class Modules(NamedTuple):
 
     embedding: Embedding
     files: list[Path]
+    scores: bool = False  # whether the vectors are scores of pairs
 
 
 # ------------------------------------------------------------------------------- reading
@@ -160,20 +164,18 @@ def read_modules(folder: Path, origin: str, tokenizer: Tokenizer, longest: int) 
     hint = f"bertjax does not compute it; without {MODULES_FILE}, the encoder is read alone"
     with about(origin, _NotComputed, hint):
         if settings.get("model_type") == RERANKER:
-            _check_reranker(folder, modules, settings, tokenizer)
+            _check_no_prompt(settings)
+            if modules[1:]:
+                found = _modules(folder, modules, settings, tokenizer, longest)
+                return found._replace(scores=True)
+            names = [_class_name(module["type"]) for module in modules]
+            _check_sequence(names, [None], [_OF_A_RERANKER])
+            _model_settings(folder, RERANKER, tokenizer)
             return None
         return _modules(folder, modules, settings, tokenizer, longest) if modules[1:] else None
 
 
-def _check_reranker(
-    folder: Path,
-    modules: list[dict[str, str]],
-    settings: Mapping[str, Any],
-    tokenizer: Tokenizer,
-) -> None:
-    names = [_class_name(module["type"]) for module in modules]
-    _check_sequence(names, [None] * len(names), [_OF_A_RERANKER])
-    _model_settings(folder, RERANKER, tokenizer)
+def _check_no_prompt(settings: Mapping[str, Any]) -> None:
     default = settings.get("default_prompt_name")
     if prompt := (settings.get("prompts") or {}).get(default or ""):
         raise _NotComputed(f"the prompt {prompt!r} before the texts of a reranker")
@@ -207,7 +209,8 @@ def _modules(
     if pylate:
         _check_pylate(settings)
         model = {**model, **{name: settings.get(name) for name in _LENGTHS}}
-    fields: dict[str, Any] = {**_prompts(settings), **_fields_of_modules(found, kind)}
+    scores = settings.get("model_type") == RERANKER
+    fields: dict[str, Any] = {**_prompts(settings), **_fields_of_modules(found, kind, scores)}
     fields |= {"similarity": _similarity(settings, kind), **_lengths(model, longest)}
     embedding = Embedding(kind=kind, **fields)
     behind_encoder = zip(names[1:], places, strict=True)
@@ -329,20 +332,29 @@ def _lengths(model: Mapping[str, Any], longest: int) -> dict[str, int]:
 
 
 def _fields_of_modules(
-    found: Sequence[tuple[str, dict[str, Any] | None]], kind: str
+    found: Sequence[tuple[str, dict[str, Any] | None]], kind: str, scores: bool
 ) -> dict[str, Any]:
-    """The fields that a kind has of its own, from the names of the modules and their settings."""
+    """The fields that a kind has of its own, from the names of the modules and their settings.
+
+    `scores`: the last module gives the scores of a reranker.
+    """
     configs = {name: config or {} for name, config in found}
     if kind == SPARSE:
         expected = {"pooling_strategy": "max", "activation_function": "relu"}
         _check_settings(configs["SpladePooling"], expected, "in a SpladePooling module")
         return {}
-    for name, config in found:
+    for number, (name, config) in enumerate(found, start=1):
         if name in _NAMES.values():
             expected = dict.fromkeys(("module_input_name", "module_output_name"), _INPUTS[kind])
+            if scores and number == len(found):
+                expected["module_output_name"] = "scores"
             _check_settings(config or {}, expected, f"in a {name} module")
     if kind == DENSE:
         behind = [_behind_pooling(name, config or {}) for name, config in found[1:]]
+        if scores and not behind:
+            raise _NotComputed("no Dense module after Pooling")
+        if scores and (behind[-1].kind, behind[-1].activation) != (PRODUCT, "identity"):
+            raise _NotComputed(f"{_described(*found[-1])} at the end of a reranker")
         normalize = behind[-1:] == [VectorModule(kind=NORMALIZE)]
         modules = tuple(behind[: len(behind) - normalize])
         return {**_pooling(configs["Pooling"]), "modules": modules, "normalize": normalize}
@@ -379,13 +391,56 @@ def _pooling(config: Mapping[str, Any]) -> dict[str, Any]:
 # ------------------------------------------------------------------------------- writing
 
 
-def write_modules(pretrained: Pretrained, folder: Path) -> None:
+def as_scorer(pretrained: Pretrained) -> Pretrained:
+    """A model whose vectors are scores of pairs, as a classifier that has the last product."""
+    assert pretrained.embedding
+    *modules, last = pretrained.embedding.modules
+    tree = dict(pretrained.params[MODULES])
+    output = {"bias": np.zeros(last.width, np.float32)} | tree.pop(name_of(len(modules)))
+    pooler = {"pooler": {MODULES: tree}} if tree else {}
+    params = {pretrained.spec.encoder: pretrained.params[pretrained.spec.encoder], **pooler}
+    return dataclasses.replace(
+        pretrained,
+        head_type=head_types.SEQUENCE_CLASSIFICATION,
+        classes=tuple(f"LABEL_{number}" for number in range(last.width)),
+        params=params | {"classifier": output},
+        embedding=None,
+        scoring=Embedding(
+            pooling=pretrained.embedding.pooling, modules=tuple(modules), normalize=False
+        ),
+    )
+
+
+def as_vectors(pretrained: Pretrained) -> Pretrained:
+    """The inverse of `as_scorer`."""
+    scoring, params = pretrained.scoring, pretrained.params
+    assert scoring
+    length = pretrained.task.get("max_length", 0)
+    tree = params.get("pooler", {}).get(MODULES, {})
+    tree = {**tree, name_of(len(scoring.modules)): params["classifier"]}
+    return dataclasses.replace(
+        pretrained,
+        head_type=head_types.ENCODER,
+        classes=(),
+        params={pretrained.spec.encoder: params[pretrained.spec.encoder], MODULES: tree},
+        embedding=dataclasses.replace(
+            scoring,
+            modules=(*scoring.modules, VectorModule(width=len(pretrained.classes))),
+            query_length=length,
+            passage_length=length,
+        ),
+        scoring=None,
+    )
+
+
+def write_modules(pretrained: Pretrained, folder: Path, *, scores: bool = False) -> None:
     """Writes how a model makes its vectors into its folder, for sentence-transformers and here.
 
     Dense models are read by sentence-transformers from 3 on, or from 6 on if queries have another
     length than passages; sparse ones from 5 on, those of late interaction from 6 on.
 
-    Raises InputError for a prompt that does not count, but in a dense model.
+    With `scores`, they are a reranker's. Raises InputError for a prompt that does not count, but in
+    a dense model.
     """
     embedding, spec = pretrained.embedding, pretrained.spec
     assert embedding is not None
@@ -398,7 +453,10 @@ def write_modules(pretrained: Pretrained, folder: Path) -> None:
     described = [{"idx": 0, "name": "0", "path": "", "type": _type(_MODELS[embedding.kind])}]
     weights = iter(module_arrays(embedding, spec.hidden_size))
     flat = flatten_dict(dict(pretrained.params), sep="/")
-    for number, (name, config) in enumerate(_written(embedding, spec.hidden_size), start=1):
+    written = _written(embedding, spec.hidden_size)
+    if scores:
+        written[-1][1]["module_output_name"] = "scores"
+    for number, (name, config) in enumerate(written, start=1):
         path = f"{number}_{name}"
         described.append({"idx": number, "name": f"{number}", "path": path, "type": _type(name)})
         (folder / path).mkdir()
@@ -424,6 +482,8 @@ def write_modules(pretrained: Pretrained, folder: Path) -> None:
     kept = {name: pretrained.kept[name] for name in PROMPTS if name in pretrained.kept}
     if tuple(_prompts(kept).values()) == tuple(prompts.values()):
         settings |= kept
+    if scores:
+        settings = {"model_type": RERANKER, "prompts": {}, "default_prompt_name": None}
     write_json(folder / SETTINGS_FILE, settings)
 
 

@@ -266,14 +266,17 @@ def _without_normalize(folder: Path) -> None:
 
 
 def _reranker_of_modules(folder: Path) -> None:
-    """Transformer, Pooling, Dense, LayerNorm, Dense, as ModernBERT's rerankers have them."""
+    """Transformer, Pooling, Dense, LayerNorm, and a Dense with tanh."""
     modules = _json(folder / "modules.json")[:2]
     (folder / "modules.json").write_text(json.dumps(modules))
     gelu = "torch.nn.modules.activation.GELU"
     _module(folder, 2, "Dense", in_features=24, out_features=24, activation_function=gelu)
     _module(folder, 3, "LayerNorm", dimension=24)
-    linear = dict(activation_function="torch.nn.modules.linear.Identity", bias=True)
-    _module(folder, 4, "Dense", **SIZES, **linear, module_output_name="scores")
+    _module(folder, 4, "Dense", **SIZES, module_output_name="scores")
+    _cross_encoder(folder)
+
+
+def _cross_encoder(folder: Path) -> None:
     _change(folder / SETTINGS, model_type="CrossEncoder")
 
 
@@ -288,7 +291,11 @@ SPLADE_FILE, SETTINGS = "1_SpladePooling/config.json", "config_sentence_transfor
 MODEL, NORMALIZE_FILE = "sentence_bert_config.json", "2_Normalize/config.json"
 SIZES = dict(in_features=24, out_features=16)
 REFUSED = {
-    "a reranker of modules": ("mean", _reranker_of_modules, "a module Pooling in modules.json"),
+    "a reranker of modules": ("mean", _reranker_of_modules, "tanh at the end of a reranker"),
+    "a reranker of a mean": ("mean", lambda f: (_without_normalize(f), _cross_encoder(f)),
+        "no Dense module after Pooling"),
+    "words of a reranker": ("mean", lambda f: (_module(f, 2, "WordWeights"), _cross_encoder(f)),
+        "a module WordWeights in modules.json"),
     "the first numbers of a vector": ("mean", lambda f: _change(f / SETTINGS, truncate_dim=16),
         "truncate_dim=16 in config_sentence_transformers.json"),
     "a few of the weights": ("sparse", lambda f: _change(f / SETTINGS, max_active_dims=8),
@@ -495,6 +502,9 @@ def test_the_card(vocabulary):
     assert "vectors of texts are sparse, compared by dot, queries after 'the dog, '" in card
     card = model_card(small_model(vocabulary, VECTORS["mean"]), "texts", {}, {})
     assert "pipeline_tag: sentence-similarity\n" in card
+    card = model_card(_scorer(vocabulary, SCORINGS["ModernBERT's"]), "pairs", {}, {})
+    assert card.startswith("---\nlibrary_name: sentence-transformers\npipeline_tag: text-ranking\n")
+    assert 'CrossEncoder("pairs")' in card
 
 
 # ------------------------------------------------------------------------------ rerankers
@@ -578,6 +588,61 @@ def test_what_a_reranker_does_not_compute(reranker):
     _change(folder / SETTINGS, default_prompt_name="any")
     with pytest.raises(InputError, match="the prompt 'a: ' before the texts of a reranker"):
         read_hugging_face(folder, "hf:reranker")
+
+
+SCORINGS = {
+    "product alone": Embedding(pooling="max", normalize=False),
+    "ModernBERT's": Embedding(
+        pooling="cls",
+        modules=(VectorModule(width=24, activation="gelu"), VectorModule(kind="layer_norm")),
+        normalize=False,
+    ),
+}
+
+
+def _scorer(vocabulary, scoring: Embedding, family: str = "bert", classes: int = 1):
+    """A model that scores pairs by modules, in the form of a classifier."""
+    modules = (*scoring.modules, VectorModule(width=classes))
+    vectors = dataclasses.replace(scoring, modules=modules)
+    return sentence_transformers.as_scorer(small_model(vocabulary, vectors, family))
+
+
+@pytest.mark.parametrize("classes", [1, 3])
+@pytest.mark.parametrize("name", SCORINGS)
+def test_a_reranker_of_modules_out_and_in(vocabulary, tmp_path, name, classes):
+    model = _scorer(vocabulary, SCORINGS[name], classes=classes)
+    model = dataclasses.replace(model, task={"max_length": 9})
+    write_hugging_face(model, tmp_path)
+    assert _json(tmp_path / "config.json")["architectures"] == ["BertModel"]
+    last = _json(tmp_path / "modules.json")[-1]["path"]
+    assert _json(tmp_path / last / "config.json")["module_output_name"] == "scores"
+    again = read_hugging_face(tmp_path, "hf:again")
+    assert (again.scoring, again.embedding) == (SCORINGS[name], None)
+    assert again.head_type == head_types.SEQUENCE_CLASSIFICATION
+    assert (again.task, again.missing, again.additional) == ({"max_length": 9}, (), ())
+    assert len(again.classes) == classes and again.identity == model.identity
+    _assert_same_params(again, model)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("family, name", zip(("bert", "modernbert"), SCORINGS, strict=True))
+def test_a_reranker_of_modules_computes_the_same(vocabulary, tmp_path, family, name):
+    """Of our folder, and we of one that it has built and saved itself."""
+    from sentence_transformers import CrossEncoder
+    from torch.nn import Identity
+
+    model = _scorer(vocabulary, SCORINGS[name], family)
+    pairs = [("the cat", "a dog runs."), ("Blue house?", "house"), ("a", "the cats running")]
+    (tmp_path / "ours").mkdir()
+    write_hugging_face(model, tmp_path / "ours")
+    peer = CrossEncoder(str(tmp_path / "ours"), device="cpu")
+    logits = np.array(_logits(model, pairs))
+    assert_close(peer.predict(pairs, activation_fn=Identity()), logits)
+    assert_close(peer.predict(pairs), 1 / (1 + np.exp(-logits)))
+    peer.save_pretrained(str(tmp_path / "peer"), create_model_card=False)
+    again = read_hugging_face(tmp_path / "peer", "hf:peer")
+    assert again.scoring == SCORINGS[name] and again.kept["activation_fn"] == SIGMOID
+    _assert_same_params(again, model)
 
 
 @pytest.mark.peers

@@ -191,6 +191,19 @@ class VectorModel(nn.Module):
         return normalized(vectors) if self.embedding.normalize and kind == DENSE else vectors
 
 
+class PooledModules(nn.Module):
+    """One vector of the tokens of a text, and the modules behind it."""
+
+    embedding: Embedding
+    initializer_range: float
+
+    @nn.compact
+    def __call__(self, states: jax.Array, mask: jax.Array, deterministic: bool) -> jax.Array:
+        vectors = pooled(states.astype(jnp.float32), mask, self.embedding.pooling)
+        behind = BehindPooling(self.embedding.modules, self.initializer_range, name=MODULES)
+        return behind(vectors)
+
+
 def check_dimensions(dimensions: int | None, kind: str, width: int) -> None:
     """Raises InputError if vectors of a kind and a width cannot be cut to `dimensions`."""
     if dimensions is None:

@@ -141,7 +141,7 @@ class SimilarityJob:
         if embedding is None:
             length, _ = self.recipe.lengths(spec)
             about = about_reranker(length, self.recipe.loss.name)
-            return dataclasses.replace(model, task=about)
+            return dataclasses.replace(model, task=about, scoring=self.recipe.scoring)
         # A pooler was not trained, and stays as it was.
         kept = {name: tree for name, tree in self.pretrained.params.items() if name == "pooler"}
         return dataclasses.replace(
@@ -182,13 +182,17 @@ def _with_modules(
     config: dict[str, Any], recipe: SimilarityRecipe, pretrained: Pretrained
 ) -> dict[str, Any]:
     """The config with the modules of the weights behind the pooling, if it names none."""
-    own, given = recipe.embedding, pretrained.embedding
-    if not (own and given and given.modules and own.kind == given.kind):
+    own = recipe.embedding or recipe.scoring
+    given = pretrained.embedding if recipe.embedding else pretrained.scoring
+    if not given or (recipe.embedding and recipe.embedding.kind != given.kind):
         return config
-    if own.modules not in ((), given.modules):
-        raise recipe.wrong("task.modules", "the weights have others: leave it out to take those")
     rows = [dataclasses.asdict(module) for module in given.modules]
-    return config | {"task": {**config["task"], "modules": rows}}
+    fields: dict[str, Any] = {"modules": rows} if rows else {}
+    if recipe.embedding is None:
+        fields["pooling"] = given.pooling
+    if own and own.modules not in ((), given.modules) or (recipe.scoring and own != given):
+        raise recipe.wrong("task.modules", "the weights have others: leave it out to take those")
+    return config | {"task": {**config["task"], **fields}} if fields else config
 
 
 def _classes(recipe: SimilarityRecipe) -> tuple[str, ...]:
@@ -201,6 +205,10 @@ def _beginning(
     embedding = recipe.embedding
     if embedding is None:
         parts = pretrained.beginning(head_types.SEQUENCE_CLASSIFICATION, _classes(recipe))
+        if recipe.scoring and recipe.scoring == pretrained.scoring:
+            parts = dict(pretrained.params)
+        elif recipe.scoring:  # its parts have other arrays than those of the same names
+            parts = {spec.encoder: pretrained.params[spec.encoder]}
     else:
         parts = pretrained.beginning(head_type_of(embedding))
         if pretrained.embedding and pretrained.embedding.kind == embedding.kind:

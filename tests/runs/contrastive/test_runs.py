@@ -1,5 +1,6 @@
 """Contrastive runs from a config to a model: of vectors of each kind, and of scores."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -8,17 +9,20 @@ import pytest
 from bertjax.base.errors import InputError
 from bertjax.config import similarity_config
 from bertjax.interop.hugging_face import write_hugging_face
+from bertjax.interop.sentence_transformers import as_scorer
 from bertjax.models.heads.embedding import KINDS, Embedding
 from bertjax.models.heads.vector_modules import VectorModule
-from bertjax.programs import finetune
+from bertjax.programs import finetune, predict
 from bertjax.runs.contrastive.job import SimilarityJob
+from bertjax.runs.contrastive.opened import open_vectors
 from bertjax.runs.contrastive.recipe import SimilarityRecipe
 from bertjax.runs.fine_tuning.task_family import task_family_of
 from bertjax.runs.run_folder import read_config, read_results
-from bertjax.runs.source import open_model
+from bertjax.runs.source import open_model, open_source
 from bertjax.tasks.classification import Regression
 from bertjax.training.metrics_log import read_metrics
 from configs import finetune_embeddings, finetune_embeddings_16, finetune_reranker
+from tests.helpers.closeness import assert_close
 from tests.helpers.refused import assert_refused
 from tests.helpers.slow_cases import others_slow
 from tests.helpers.small_models import PIECES, small_model, vector_model
@@ -122,6 +126,32 @@ def test_modules_are_trained_further(tmp_path):
         again(dict(kind="dense"))
     with pytest.raises(InputError, match="task.modules=.*: only vectors of the kind 'dense'"):
         SimilarityRecipe.from_config(_config(weights, data, **_kind("late", modules=[norm])))
+
+
+def test_a_reranker_of_modules_is_trained_further(tmp_path):
+    (tmp_path / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+    vectors = Embedding(modules=(*MODULES, VectorModule(width=1)), normalize=False)
+    model = as_scorer(vector_model(tmp_path / "vocab.txt", vectors))
+    (tmp_path / "model").mkdir()
+    write_hugging_face(model, tmp_path / "model")
+    data = write_pairs(tmp_path / "data", scored=True)
+    weights, run = f"hf:{tmp_path / 'model'}", tmp_path / "run"
+    config = _config(weights, data, finetune_reranker.get_config())
+    config.update(total_steps=4)
+    config.intervals.update(log=4, evaluate=4, checkpoint=4)
+    job = SimilarityJob.of(config, str(run))
+    assert job.recipe.scoring == model.scoring == dataclasses.replace(vectors, modules=MODULES)
+    assert job.source.params.keys() == {"bert", "pooler", "classifier"}
+    assert finetune.run(config, str(run)) == 0
+    found = open_model(str(run))
+    assert found.scoring == model.scoring and found.identity != model.identity
+    (tmp_path / "in.txt").write_text("the cat ||| a cat .\n")
+    predict.run(open_source(str(run)), str(tmp_path / "in.txt"), str(tmp_path / "out.jsonl"))
+    value = json.loads((tmp_path / "out.jsonl").read_text())["value"]
+    opened = open_vectors(str(run))
+    assert_close([value], opened.comparer.own(opened.params, [("the cat", "a cat .")], "x"))
+    with pytest.raises(InputError, match="--dimensions=1: only dense .* scores of pairs"):
+        open_vectors(str(run), 1)
 
 
 @pytest.mark.parametrize("name", others_slow([*KINDS, "modules", "reranker"], "reranker"))
