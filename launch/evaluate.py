@@ -20,6 +20,9 @@ _BATCHES = flags.DEFINE_integer("batches", 50, "Held-out batches at each length.
 _ON = flags.DEFINE_string(
     "on", None, "Pairs of texts: pairs:DIR, similarity:FILE or retrieval:DIR, with commas between."
 )
+_DIMENSIONS = flags.DEFINE_integer(
+    "dimensions", None, "With --on: the first numbers of vectors to compare.", lower_bound=1
+)
 _STRIDE = flags.DEFINE_integer(
     "stride", None, "Perplexity of a model that reads left to right: windows move on by so many."
 )
@@ -32,8 +35,9 @@ def main(_) -> None:
 
     if _ON.value:
         commandline.refuse("--on is given", "corpus", "same_text", "batches", "stride")
-        evaluate_similarity.run(_MODEL.value, _ON.value, _OUTPUT.value)
+        evaluate_similarity.run(_MODEL.value, _ON.value, _OUTPUT.value, _DIMENSIONS.value)
         return
+    commandline.refuse("--on is not given", "dimensions")
     if _SAME_TEXT.value:
         commandline.refuse("--same_text is given", "batches", "stride", "output")
     if _SAME_TEXT.value and "," in _MODEL.value:

@@ -26,9 +26,8 @@ _LAYERS = flags.DEFINE_string(
     "layers", "-1", "0 for the embeddings, 1 to L for layers; -1 for the last: -4,-3,-2,-1."
 )
 _COMBINE = flags.DEFINE_enum("combine", "concat", ["concat", "sum"], "What several layers make.")
-_NORMALIZE = flags.DEFINE_bool(
-    "normalize", None, "Makes the length of every vector 1; by default as such a model does."
-)
+_NORMALIZE = flags.DEFINE_bool("normalize", None, "Vectors of length 1; by default as the model.")
+_DIMENSIONS = flags.DEFINE_integer("dimensions", None, "First numbers of text vectors to keep.", 1)
 _MAX_LENGTH = flags.DEFINE_integer(
     "max_length", None, "Tokens a text may have; by default as such a model, or what it takes."
 )
@@ -56,6 +55,7 @@ def main(_) -> None:
         layers=extract_features.parse_layers(_LAYERS.value),
         combine=_COMBINE.value,
         normalize=_NORMALIZE.value,
+        dimensions=_DIMENSIONS.value,
         max_length=_MAX_LENGTH.value,
         truncate=_TRUNCATE.value,
         compute_dtype=_COMPUTE_DTYPE.value,

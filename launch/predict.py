@@ -24,6 +24,9 @@ _DOCUMENTS = flags.DEFINE_string(
     "documents", None, "For a model of vectors: a file of texts, as --input, to search for each."
 )
 _NEAREST = flags.DEFINE_integer("nearest", 10, "How many documents to find.", lower_bound=1)
+_DIMENSIONS = flags.DEFINE_integer(
+    "dimensions", None, "The first numbers of dense vectors to keep.", lower_bound=1
+)
 _OUTPUT = flags.DEFINE_string("output", "-", "A file of JSON lines, or - for standard output.")
 flags.mark_flag_as_required("model")
 
@@ -38,9 +41,10 @@ def main(_) -> None:
                 why = "no --documents are given, among which it would search"
                 commandline.refuse(why, "nearest")
             values = source, _INPUT.value, _OUTPUT.value
-            predict_vectors.run(*values, _DOCUMENTS.value, _NEAREST.value)
+            predict_vectors.run(*values, _DOCUMENTS.value, _NEAREST.value, _DIMENSIONS.value)
         case source:
-            commandline.refuse(f"{_MODEL.value} makes no vectors of texts", "documents", "nearest")
+            why = f"{_MODEL.value} makes no vectors of texts"
+            commandline.refuse(why, "documents", "nearest", "dimensions")
             predict.run(source, _INPUT.value, _OUTPUT.value)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from bertjax.interop.pretrained import Pretrained
-from bertjax.interop.sentence_transformers import CLASSES
+from bertjax.interop.sentence_transformers import CLASSES, RERANKER
 from bertjax.models.encoders import head_types
 from bertjax.models.encoders.computation import AttentionComputation
 from bertjax.models.heads.embedding import DENSE, LATE, SPARSE
@@ -55,6 +55,9 @@ def model_card(
         task, own = _OF_VECTORS[pretrained.embedding.kind]
         tags = [library, *own, *tags]
         vectors = f" Its vectors of texts are {pretrained.embedding.in_words}."
+    if pretrained.scoring:
+        library, task = "sentence-transformers", "text-ranking"
+        tags = [library, "cross-encoder", "reranker", *tags]
     heads = ""
     if isinstance(spec, AttentionComputation):
         heads = f"{spec.num_attention_heads} attention heads, "
@@ -77,6 +80,13 @@ def model_card(
 
 
 def _use(pretrained: Pretrained, name: str) -> str:
+    if pretrained.scoring:
+        pairs = [[_QUERY, passage] for passage in _PASSAGES]
+        return (
+            f"from sentence_transformers import {RERANKER}\n\n"
+            f'model = {RERANKER}("{name}")\n'
+            f"print(model.predict({json.dumps(pairs)}))"
+        )
     if not pretrained.embedding:
         is_elsewhere = pretrained.head_type in pretrained.names.elsewhere
         class_name = "AutoModel" if is_elsewhere else pretrained.class_name

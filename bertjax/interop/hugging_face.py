@@ -8,6 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import safetensors
+from flax.traverse_util import unflatten_dict
 from safetensors.numpy import save
 
 from bertjax.base.checks import check_in_folder, input_error_at
@@ -20,19 +21,22 @@ from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.published.registry import PUBLISHED, array_names, names_of
 from bertjax.interop.sentence_transformers import (
     ACTIVATION,
-    DENSE_WEIGHT,
     IDENTITY,
     TOKENIZER_FILE,
     Modules,
+    as_scorer,
+    as_vectors,
+    module_arrays,
     read_kept,
     read_modules,
     write_modules,
 )
 from bertjax.interop.tokenizer_files import read_tokenizer, write_tokenizer
+from bertjax.interop.vocabulary_change import with_added_rows
 from bertjax.models.encoders import head_types
 from bertjax.models.encoders.contract import EncoderFamily, EncoderSpec
 from bertjax.models.encoders.registry import ENCODERS, family_of
-from bertjax.models.heads.embedding import PROJECTION, head_type_of
+from bertjax.models.heads.embedding import head_type_of
 from bertjax.text.tokenizer import Tokenizer
 
 CONFIG_FILE = "config.json"
@@ -74,26 +78,35 @@ def read_hugging_face(
         )
     model = assemble(raw, spec, head_type, tokenizer, origin, classes)
     params = dict(model.params)
-    if modules and modules.projection:
-        params[PROJECTION] = _projection(modules, spec, family)
+    if modules:
+        params |= _params_of_modules(modules, spec, family)
     embedding = modules.embedding if modules else None
+    if modules and modules.scores:
+        model = as_scorer(dataclasses.replace(model, params=params, embedding=embedding))
+        params, embedding, head_type = dict(model.params), None, model.head_type
     task, kept = _task(config), read_kept(folder, config)
     if head_type == head_types.SEQUENCE_CLASSIFICATION:
-        task = _text_length(folder, spec.max_position_embeddings) | task
+        given = modules.embedding.passage_length if modules else 0
+        length = {"max_length": given} if given else {}
+        task = _text_length(folder, spec.max_position_embeddings) | length | task
     return dataclasses.replace(model, params=params, task=task, embedding=embedding, kept=kept)
 
 
-def _projection(
+def _params_of_modules(
     modules: Modules, spec: EncoderSpec, family: EncoderFamily
-) -> dict[str, np.ndarray]:
-    file, shape = modules.projection, (modules.embedding.width, spec.hidden_size)
-    assert file
-    check_in_folder(file, file.parent)
-    weight = read_arrays(file, family).get(DENSE_WEIGHT, np.zeros(()))
-    if weight.shape != shape:
-        raise InputError(f"{file}: {DENSE_WEIGHT} is {weight.shape}, where {shape} belongs")
-    _check_finite(DENSE_WEIGHT, weight, str(file))
-    return {"kernel": np.ascontiguousarray(weight.T)}
+) -> dict[str, Any]:
+    found = {}
+    described = module_arrays(modules.embedding, spec.hidden_size)
+    for file, arrays in zip(modules.files, described, strict=True):
+        check_in_folder(file, file.parent)
+        given = read_arrays(file, family)
+        for path, (name, shape) in arrays.items():
+            array = given.get(name, np.zeros(()))
+            if array.shape != shape:
+                raise InputError(f"{file}: {name} is {array.shape}, where {shape} belongs")
+            _check_finite(name, array, str(file))
+            found[path] = np.ascontiguousarray(array.T)
+    return unflatten_dict(found, sep="/")
 
 
 def _family(config: Mapping[str, Any], origin: str) -> EncoderFamily:
@@ -258,7 +271,10 @@ def assemble(
             f"{origin}: {name} has no place in a {names.classes[head_types.ENCODER]} of "
             f"{spec.num_hidden_layers} layers: the model would not compute the same without it"
         )
-    return Pretrained(origin, head_type, spec, params, tokenizer, classes, left_out)
+    params, rows = with_added_rows(params, spec, tokenizer)
+    if rows:
+        spec = dataclasses.replace(spec, vocab_size=tokenizer.vocabulary_size)
+    return Pretrained(origin, head_type, spec, params, tokenizer, classes, left_out, rows=rows)
 
 
 def part_of(name: str, family: EncoderFamily, head_type: str) -> str | None:
@@ -305,6 +321,9 @@ def write_hugging_face(pretrained: Pretrained, folder: Path) -> None:
     which they do not need: then AutoModel makes a random one, and says so.
     """
     pretrained.model()  # raises if a part is missing
+    scores = pretrained.scoring is not None
+    if scores:
+        pretrained = as_vectors(pretrained)
     if not has_class(pretrained):
         raise InputError(
             f"{pretrained.origin}: transformers has no such model as this {pretrained.class_name} "
@@ -319,14 +338,15 @@ def write_hugging_face(pretrained: Pretrained, folder: Path) -> None:
         arrays = {name.removeprefix(bare): array for name, array in arrays.items()}
     # Not `save_file`, whose files only their owner may read.
     (folder / WEIGHTS_FILE).write_bytes(save(arrays, metadata={"format": "pt"}))
-    write_settings(pretrained, folder)
+    write_settings(pretrained, folder, scores=scores)
 
 
-def write_settings(pretrained: Pretrained, folder: Path) -> None:
-    """Writes all of a model's folder but its weights."""
+def write_settings(pretrained: Pretrained, folder: Path, *, scores: bool = False) -> None:
+    """Writes all of a model's folder but its weights; `scores`: its vectors are scores of pairs."""
     config = config_of(pretrained)
     longest, of_texts = pretrained.spec.max_position_embeddings, head_types.SEQUENCE_CLASSIFICATION
-    length = pretrained.task.get("max_length") if pretrained.head_type == of_texts else None
+    cut = scores or pretrained.head_type == of_texts
+    length = pretrained.task.get("max_length") if cut else None
     write_tokenizer(
         pretrained.tokenizer,
         folder,
@@ -336,12 +356,13 @@ def write_settings(pretrained: Pretrained, folder: Path) -> None:
     )
     write_json(folder / CONFIG_FILE, config)
     if pretrained.embedding:
-        write_modules(pretrained, folder)
+        write_modules(pretrained, folder, scores=scores)
 
 
 def has_class(pretrained: Pretrained) -> bool:
     """Whether transformers has a class for a model."""
-    return not pretrained.bilstm and has_model(pretrained.spec, pretrained.head_type)
+    own = pretrained.bilstm or pretrained.scoring
+    return not own and has_model(pretrained.spec, pretrained.head_type)
 
 
 def has_model(spec: EncoderSpec, head_type: str) -> bool:

@@ -73,7 +73,8 @@ SENTENCE_MODULE = optional(
     **dict.fromkeys(POOLING_KEYS, bool),
     **dict(pooling_strategy=str, activation_function=str),
     **dict(in_features=int, out_features=int, bias=bool, use_residual=bool),
-    **dict(module_input_name=str, skiplist_words=list[str], keep_only_token_ids=list[int]),
+    **dict(module_input_name=str, module_output_name=str, dimension=int),
+    **dict(skiplist_words=list[str], keep_only_token_ids=list[int]),
 )
 # tokenizer.json of the library `tokenizers`.
 LIBRARY = optional(

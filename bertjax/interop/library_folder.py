@@ -1,4 +1,4 @@
-"""BPE and unigram tokenizers in folders of transformers: RoBERTa's, GPT-2's, GPT's, XLM-R's.
+"""BPE and unigram tokenizers of transformers: RoBERTa's, GPT-2's, GPT's, Gemma's, XLM-R's.
 
 The files are tokenizer.json, or older ones: vocab.json and merges.txt of GPT, GPT-2 and RoBERTa,
 sentencepiece.bpe.model of XLM-R and CamemBERT, and spm.model of DeBERTa-v2.
@@ -27,6 +27,7 @@ from bertjax.text.special_tokens import BERT, GPT, ROBERTA, names_by_role
 from bertjax.text.template import Template
 from bertjax.text.tokenizer import (
     BPE,
+    BYTE_FALLBACK_BPE,
     MOSES_BPE,
     OF_WORDS,
     UNIGRAM,
@@ -48,6 +49,7 @@ _DEBERTA = "DebertaV2Tokenizer"
 _LIKE_ROBERTA = ("RobertaTokenizer", "XLMRobertaTokenizer", _CAMEMBERT)
 _CLASSES = {
     BPE: (*PLAIN_CLASSES, "RobertaTokenizer", "GPT2Tokenizer"),
+    BYTE_FALLBACK_BPE: (*PLAIN_CLASSES, "GemmaTokenizer"),
     WORD_BPE: (*PLAIN_CLASSES, "OpenAIGPTTokenizer"),
     MOSES_BPE: (XLM_CLASS,),
     UNIGRAM: (*PLAIN_CLASSES, "XLMRobertaTokenizer", _CAMEMBERT, "XLNetTokenizer", _DEBERTA),
@@ -118,7 +120,7 @@ def _read_library(named: NamedTokens, kind: str, library: dict[str, Any]) -> Tok
                 f"{path}: it has {difference} than {class_name} of {CONFIG_FILE}: write "
                 f"{PLAIN_CLASSES[0]} there if {path.name} is right"
             )
-    if kind == WORD_BPE:
+    if kind in (BYTE_FALLBACK_BPE, WORD_BPE):
         return tokenizer
     written = kind == UNIGRAM or steps_of(library, "pre_tokenizer")[-1][_PREFIX]
     configured = named.config.get(_PREFIX)

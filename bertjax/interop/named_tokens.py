@@ -75,6 +75,16 @@ class NamedTokens:
             SPECIAL_FILE: _extra(self.special),
         }
 
+    def added_ids(self) -> dict[str, dict[str, int]]:
+        """The ids that files give to tokens, by file."""
+        decoder = self.config.get("added_tokens_decoder") or {}
+        numbered = {content_of(token): number for number, token in decoder.items()}
+        return {
+            ADDED_FILE: read_optional(self.folder / ADDED_FILE, json_files.PIECES) or {},
+            CONFIG_FILE: {name: int(each) for name, each in numbered.items() if each.isdigit()},
+            SPECIAL_FILE: {},
+        }
+
 
 def content_of(token: Any) -> str:
     """The text of a token."""

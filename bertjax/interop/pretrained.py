@@ -19,7 +19,7 @@ from bertjax.models.encoders.contract import EncoderFamily, EncoderSpec
 from bertjax.models.encoders.registry import family_of
 from bertjax.models.encoders.renames import RENAMES
 from bertjax.models.heads.bilstm import BiLstm
-from bertjax.models.heads.embedding import LATE, PROJECTION, Embedding, VectorModel
+from bertjax.models.heads.embedding import Embedding, VectorModel
 from bertjax.models.heads.head_specs import HEAD_SPECS, HeadSpec
 from bertjax.models.heads.tasks import BILSTM, CLASSIFIERS, OUTPUT_LAYERS
 from bertjax.text.tokenizer import Tokenizer
@@ -64,6 +64,7 @@ class Pretrained:
         on its dev set.
       bilstm: the BiLSTM over the encoder, if there is one.
       embedding: how it makes vectors of texts, if it has learned to.
+      scoring: what makes the vector that a classifier reads, if it is not the family's pooler.
       rows: where the rows of its pieces come from, if it had another vocabulary.
       kept: what the source says to sentence-transformers alone, which exports say again: the
         "prompts" by name and the "default_prompt_name" of its vectors, and the "activation_fn" of a
@@ -81,6 +82,7 @@ class Pretrained:
     task: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     bilstm: BiLstm | None = None
     embedding: Embedding | None = None
+    scoring: Embedding | None = None
     rows: str = ""
     kept: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     adapter: LowRank | None = None
@@ -122,10 +124,13 @@ class Pretrained:
     def parts(self) -> tuple[str, ...]:
         """The parts of its architecture; vectors of texts need no pooler, and may have one."""
         parts = self.head_spec.parts(self.spec, self.bilstm)
+        if self.scoring:
+            pooler = (_POOLER,) * bool(self.scoring.parts)
+            return (self.spec.encoder, *pooler, "classifier")
         if not self.embedding:
             return parts
         parts = tuple(part for part in parts if part != _POOLER or part in self.params)
-        return parts + (PROJECTION,) * (self.embedding.kind == LATE)
+        return parts + self.embedding.parts
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -136,10 +141,11 @@ class Pretrained:
     def entries(self) -> list[Entry]:
         """The arrays of its architecture and their names in transformers.
 
-        It lacks BiLSTMs and projections: with a BiLSTM, only the arrays of the encoder are here.
+        It lacks BiLSTMs and what makes vectors: with a BiLSTM, it has only the encoder's arrays.
         """
-        parts = (self.spec.encoder,) if self.bilstm else self.parts
-        found = [part for part in parts if part in self.params and part != PROJECTION]
+        parts = (self.spec.encoder,) if self.bilstm or self.scoring else self.parts
+        own = self.embedding.parts if self.embedding else ()
+        found = [part for part in parts if part in self.params and part not in own]
         return array_names(found, self.spec, self.head_type, len(self.classes))
 
     @property
@@ -154,6 +160,10 @@ class Pretrained:
         Parameters that were renamed count with their first paths, so that it stays what it was.
         """
         known = f"{self.spec} {self.tokenizer.identity} {self.embedding or ''}"
+        if self.embedding and self.embedding.modules:
+            known += f" {self.embedding.modules}"
+        if self.scoring:
+            known += f" {self.scoring} {self.scoring.modules}"
         digest = hashlib.sha256(known.rstrip().encode())
         first = reverse(RENAMES.get(self.spec.encoder, {}))
         flat = flatten_dict(dict(self.params), sep="/")
@@ -200,7 +210,8 @@ class Pretrained:
             )
         embedding = None if head_type else self.embedding
         bilstm = self.bilstm if head_spec is self.head_spec else None
-        parts = self.parts if embedding else head_spec.parts(self.spec, bilstm)
+        own = embedding or (self.scoring and head_spec is self.head_spec)
+        parts = self.parts if own else head_spec.parts(self.spec, bilstm)
         absent = [part for part in parts if part not in self.params]
         if absent:
             advice = "others"
@@ -214,6 +225,8 @@ class Pretrained:
         if embedding:
             return VectorModel(self.spec, embedding)
         module = head_spec.module(self.spec, len(self.classes), self.task)
+        if self.scoring and own:
+            return module.clone(scoring=self.scoring)
         return module.clone(bilstm=bilstm) if bilstm else module
 
     def beginning(
@@ -229,9 +242,11 @@ class Pretrained:
         """
         parts = dict.fromkeys((_POOLER, *HEAD_SPECS[head_type].parts(self.spec, bilstm)))
         same = (self.head_type, self.bilstm) == (head_type, bilstm)
+        same = same and not self.scoring
         same = same and (parts.keys().isdisjoint(CLASSIFIERS) or self.classes == classes)
         names = [part for part in parts if same or part not in (BILSTM, *OUTPUT_LAYERS)]
-        found = {part: self.params[part] for part in names if part in self.params}
+        known = self.params.keys() - ({_POOLER} if self.scoring else set())
+        found = {part: self.params[part] for part in names if part in known}
         arrays = to_hf(self.params, self.entries) if set(names) - set(found) else {}
         for part in set(names) - set(found):
             entries = array_names([part], self.spec, head_type, 0)
@@ -252,6 +267,9 @@ class Pretrained:
             lines.append("  reads left to right")
         if self.bilstm:
             lines.append(f"  a BiLSTM over it: {self.bilstm.depth} layers of {self.bilstm.hidden}")
+        if self.scoring:
+            behind = [self.scoring.pooling, *(module.in_words for module in self.scoring.modules)]
+            lines.append(f"  its classifier reads: {', '.join(behind)}")
         if self.embedding:
             lines.append(f"  vectors of texts: {self.embedding.in_words}")
         lines += [f"  left out: {name} ({why})" for name, why in self.left_out.items()]

@@ -2,20 +2,24 @@
 
 modules.json names modules that run in turn, each with a folder for its settings:
 
-dense   Transformer, Pooling, perhaps Normalize (SentenceTransformer)
+dense   Transformer, Pooling, and any of Dense, LayerNorm, Normalize (SentenceTransformer)
 sparse  Transformer of logits, SpladePooling (SparseEncoder)
 late    Transformer, Dense, Normalize, perhaps MultiVectorMask (MultiVectorEncoder, PyLate)
 
-A reranker (CrossEncoder) is the Transformer alone: transformers' class with its classifier.
+A reranker (CrossEncoder) is the Transformer alone, transformers' class with its classifier; or the
+modules of a dense model, of which the last is a Dense whose output is the scores.
 The forms are those of sentence-transformers 6.2, and what its older versions wrote.
 """
 
+import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from flax.traverse_util import flatten_dict
 from safetensors.numpy import save
 
 from bertjax.base.checks import input_error_at
@@ -24,7 +28,23 @@ from bertjax.base.files import inside, write_json
 from bertjax.interop import json_files
 from bertjax.interop.json_files import POOLING_KEYS, read_optional
 from bertjax.interop.pretrained import Pretrained
-from bertjax.models.heads.embedding import DENSE, LATE, PROJECTION, SPARSE, Embedding
+from bertjax.models.encoders import head_types
+from bertjax.models.heads.embedding import (
+    DENSE,
+    LATE,
+    MODULES,
+    PROJECTION,
+    SPARSE,
+    Embedding,
+)
+from bertjax.models.heads.vector_modules import (
+    LAYER_NORM,
+    NORMALIZE,
+    PRODUCT,
+    VectorModule,
+    name_of,
+    widths,
+)
 from bertjax.text.tokenizer import Tokenizer
 
 MODULES_FILE = "modules.json"
@@ -37,11 +57,26 @@ _MODEL_FILES = (
 )
 TOKENIZER_FILE = "tokenizer_config.json"
 _CONFIG, _WEIGHTS = "config.json", "model.safetensors"
-DENSE_WEIGHT = "linear.weight"  # [width, D]
+# The arrays of a module, and their names in Flax; a kernel is turned.
+_ARRAYS = {
+    PRODUCT: {"kernel": "linear.weight", "bias": "linear.bias"},
+    LAYER_NORM: {"scale": "norm.weight", "bias": "norm.bias"},
+}
+_NAMES = {PRODUCT: "Dense", LAYER_NORM: "LayerNorm", NORMALIZE: "Normalize"}
+_WITH_ARRAYS = [_NAMES[kind] for kind in _ARRAYS]
+_OF_TORCH = "torch.nn.modules.activation."
 IDENTITY = "torch.nn.modules.linear.Identity"
+# The names of the activation functions in PyTorch, whose defaults JAX has.
+_ACTIVATIONS = {
+    **dict(Identity="identity", Tanh="tanh", GELU="gelu", ReLU="relu", ReLU6="relu6", SiLU="silu"),
+    **dict(LeakyReLU="leaky_relu", ELU="elu", SELU="selu", CELU="celu", Mish="mish"),
+    **dict(Sigmoid="sigmoid", LogSigmoid="log_sigmoid", Softplus="softplus", Softsign="soft_sign"),
+    **dict(Hardtanh="hard_tanh", Hardsigmoid="hard_sigmoid", Hardswish="hard_silu"),
+}
 
+_POOLED = ("Transformer", "Pooling")
 _SEQUENCES: dict[str, list[tuple[str, ...]]] = {
-    DENSE: [("Transformer", "Pooling"), ("Transformer", "Pooling", "Normalize")],
+    DENSE: [_POOLED],
     SPARSE: [("Transformer", "SpladePooling"), ("MLMTransformer", "SpladePooling")],
     LATE: [
         ("Transformer", "Dense", "MultiVectorMask", "Normalize"),
@@ -68,7 +103,7 @@ _TASKS = {
 # How the classes are called in every version that has them.
 _MODELS = {DENSE: "Transformer", SPARSE: "MLMTransformer", LATE: "Transformer"}
 _PACKAGES = {
-    **dict.fromkeys(("Transformer", "Pooling", "Dense", "Normalize"), "models"),
+    **dict.fromkeys((*_POOLED, *_NAMES.values()), "models"),
     **dict.fromkeys(("MLMTransformer", "SpladePooling"), "sparse_encoder.models"),
 }
 # Settings that change the tokens of a text.
@@ -81,10 +116,11 @@ ACTIVATION = "activation_fn"  # of a reranker's output
 
 
 class Modules(NamedTuple):
-    """What the modules of a folder do; `projection` is the file with the Dense module's weight."""
+    """What the modules of a folder do, and the files of those that have arrays."""
 
     embedding: Embedding
-    projection: Path | None
+    files: list[Path]
+    scores: bool = False  # whether the vectors are scores of pairs
 
 
 # ------------------------------------------------------------------------------- reading
@@ -128,20 +164,18 @@ def read_modules(folder: Path, origin: str, tokenizer: Tokenizer, longest: int) 
     hint = f"bertjax does not compute it; without {MODULES_FILE}, the encoder is read alone"
     with input_error_at(origin, _NotComputed, hint):
         if settings.get("model_type") == RERANKER:
-            _check_reranker(folder, modules, settings, tokenizer)
+            _check_no_prompt(settings)
+            if modules[1:]:
+                found = _modules(folder, modules, settings, tokenizer, longest)
+                return found._replace(scores=True)
+            names = [_class_name(module["type"]) for module in modules]
+            _check_sequence(names, [None], [_OF_A_RERANKER])
+            _model_settings(folder, RERANKER, tokenizer)
             return None
         return _modules(folder, modules, settings, tokenizer, longest) if modules[1:] else None
 
 
-def _check_reranker(
-    folder: Path,
-    modules: list[dict[str, str]],
-    settings: Mapping[str, Any],
-    tokenizer: Tokenizer,
-) -> None:
-    names = [_class_name(module["type"]) for module in modules]
-    _check_sequence(names, [None] * len(names), [_OF_A_RERANKER])
-    _model_settings(folder, RERANKER, tokenizer)
+def _check_no_prompt(settings: Mapping[str, Any]) -> None:
     default = settings.get("default_prompt_name")
     if prompt := (settings.get("prompts") or {}).get(default or ""):
         raise _NotComputed(f"the prompt {prompt!r} before the texts of a reranker")
@@ -163,20 +197,45 @@ def _modules(
     elif kind == DENSE and "SpladePooling" in names:
         kind = SPARSE
     pylate = kind == LATE and settings.get("model_type") != CLASSES[LATE]
-    _check_sequence(names, configs, _SEQUENCES[kind] + [_PYLATE] * pylate)
+    behind = tuple(takewhile(lambda name: name in _NAMES.values(), names[2:]))
+    sequences = [_POOLED + behind] if kind == DENSE else _SEQUENCES[kind] + [_PYLATE] * pylate
+    _check_sequence(names, configs, sequences)
     _check_settings(settings, dict.fromkeys(_SHORTENED), f"in {SETTINGS_FILE}")
-    found = dict(zip(names[1:], configs, strict=True))
-    for name, config in found.items():
+    found = list(zip(names[1:], configs, strict=True))
+    for name, config in found:
         if config is None and name != "Normalize":  # which had no file
             raise InputError(f"{folder}: no {_CONFIG} of the module {name}: download it, too")
     model = _model_settings(folder, kind, tokenizer)
     if pylate:
         _check_pylate(settings)
         model = {**model, **{name: settings.get(name) for name in _LENGTHS}}
-    fields: dict[str, Any] = {**_prompts(settings), **_fields_of_modules(found, kind)}
+    scores = settings.get("model_type") == RERANKER
+    fields: dict[str, Any] = {**_prompts(settings), **_fields_of_modules(found, kind, scores)}
     fields |= {"similarity": _similarity(settings, kind), **_lengths(model, longest)}
-    projection = places[0] / _WEIGHTS if kind == LATE else None
-    return Modules(Embedding(kind=kind, **fields), projection)
+    embedding = Embedding(kind=kind, **fields)
+    behind_encoder = zip(names[1:], places, strict=True)
+    files = [place / _WEIGHTS for name, place in behind_encoder if name in _WITH_ARRAYS]
+    return Modules(embedding, files)
+
+
+def module_arrays(embedding: Embedding, width: int) -> list[dict[str, tuple[str, tuple[int, ...]]]]:
+    """Of each module with arrays, by their paths here, their names and shapes in PyTorch.
+
+    `width` is that of the encoder.
+    """
+    modules = _modules_of(embedding)
+    before = widths(modules, width)
+    found = []
+    for number, module in enumerate(modules):
+        path = PROJECTION if embedding.kind == LATE else f"{MODULES}/{name_of(number)}"
+        shapes: dict[str, tuple[int, ...]] = {"kernel": (module.width, before[number])}
+        arrays = {
+            f"{path}/{own}": (theirs, shapes.get(own, (before[number + 1],)))
+            for own, theirs in _ARRAYS.get(module.kind, {}).items()
+            if own != "bias" or module.bias
+        }
+        found += [arrays] * bool(arrays)
+    return found
 
 
 def _class_name(type_: str) -> str:
@@ -272,18 +331,33 @@ def _lengths(model: Mapping[str, Any], longest: int) -> dict[str, int]:
     return {"query_length": query, "passage_length": passage}
 
 
-def _fields_of_modules(found: Mapping[str, dict[str, Any] | None], kind: str) -> dict[str, Any]:
-    """The fields that a kind has of its own, from the settings of the modules by their names."""
-    configs = {name: config or {} for name, config in found.items()}
+def _fields_of_modules(
+    found: Sequence[tuple[str, dict[str, Any] | None]], kind: str, scores: bool
+) -> dict[str, Any]:
+    """The fields that a kind has of its own, from the names of the modules and their settings.
+
+    `scores`: the last module gives the scores of a reranker.
+    """
+    configs = {name: config or {} for name, config in found}
     if kind == SPARSE:
         expected = {"pooling_strategy": "max", "activation_function": "relu"}
         _check_settings(configs["SpladePooling"], expected, "in a SpladePooling module")
         return {}
-    for name in ("Dense", "Normalize"):
-        expected = {"module_input_name": _INPUTS[kind]}
-        _check_settings(configs.get(name, {}), expected, f"in a {name} module")
+    for number, (name, config) in enumerate(found, start=1):
+        if name in _NAMES.values():
+            expected = dict.fromkeys(("module_input_name", "module_output_name"), _INPUTS[kind])
+            if scores and number == len(found):
+                expected["module_output_name"] = "scores"
+            _check_settings(config or {}, expected, f"in a {name} module")
     if kind == DENSE:
-        return {**_pooling(configs["Pooling"]), "normalize": "Normalize" in found}
+        behind = [_behind_pooling(name, config or {}) for name, config in found[1:]]
+        if scores and not behind:
+            raise _NotComputed("no Dense module after Pooling")
+        if scores and (behind[-1].kind, behind[-1].activation) != (PRODUCT, "identity"):
+            raise _NotComputed(f"{_described(*found[-1])} at the end of a reranker")
+        normalize = behind[-1:] == [VectorModule(kind=NORMALIZE)]
+        modules = tuple(behind[: len(behind) - normalize])
+        return {**_pooling(configs["Pooling"]), "modules": modules, "normalize": normalize}
     skipped = {"skiplist_words": None, "keep_only_token_ids": None}
     _check_settings(configs.get("MultiVectorMask", {}), skipped, _SKIPPED)
     dense = configs["Dense"]
@@ -292,6 +366,18 @@ def _fields_of_modules(found: Mapping[str, dict[str, Any] | None], kind: str) ->
     if dense.get("bias", True) or dense.get("use_residual") or not linear or width < 1:
         raise _NotComputed(_described("Dense", dense))
     return {"width": width}
+
+
+def _behind_pooling(name: str, config: Mapping[str, Any]) -> VectorModule:
+    kind = {name: kind for kind, name in _NAMES.items()}[name]
+    if kind != PRODUCT:
+        return VectorModule(kind=kind)
+    path = config.get("activation_function") or f"{_OF_TORCH}Tanh"
+    activation = _ACTIVATIONS.get(path.rpartition(".")[2]) if path.startswith("torch.nn.") else None
+    width = config.get("out_features") or 0
+    if activation is None or width < 1 or config.get("use_residual"):
+        raise _NotComputed(_described(name, dict(config)))
+    return VectorModule(width=width, bias=config.get("bias", True), activation=activation)
 
 
 def _pooling(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -305,13 +391,56 @@ def _pooling(config: Mapping[str, Any]) -> dict[str, Any]:
 # ------------------------------------------------------------------------------- writing
 
 
-def write_modules(pretrained: Pretrained, folder: Path) -> None:
+def as_scorer(pretrained: Pretrained) -> Pretrained:
+    """A model whose vectors are scores of pairs, as a classifier that has the last product."""
+    assert pretrained.embedding
+    *modules, last = pretrained.embedding.modules
+    tree = dict(pretrained.params[MODULES])
+    output = {"bias": np.zeros(last.width, np.float32)} | tree.pop(name_of(len(modules)))
+    pooler = {"pooler": {MODULES: tree}} if tree else {}
+    params = {pretrained.spec.encoder: pretrained.params[pretrained.spec.encoder], **pooler}
+    return dataclasses.replace(
+        pretrained,
+        head_type=head_types.SEQUENCE_CLASSIFICATION,
+        classes=tuple(f"LABEL_{number}" for number in range(last.width)),
+        params=params | {"classifier": output},
+        embedding=None,
+        scoring=Embedding(
+            pooling=pretrained.embedding.pooling, modules=tuple(modules), normalize=False
+        ),
+    )
+
+
+def as_vectors(pretrained: Pretrained) -> Pretrained:
+    """The inverse of `as_scorer`."""
+    scoring, params = pretrained.scoring, pretrained.params
+    assert scoring
+    length = pretrained.task.get("max_length", 0)
+    tree = params.get("pooler", {}).get(MODULES, {})
+    tree = {**tree, name_of(len(scoring.modules)): params["classifier"]}
+    return dataclasses.replace(
+        pretrained,
+        head_type=head_types.ENCODER,
+        classes=(),
+        params={pretrained.spec.encoder: params[pretrained.spec.encoder], MODULES: tree},
+        embedding=dataclasses.replace(
+            scoring,
+            modules=(*scoring.modules, VectorModule(width=len(pretrained.classes))),
+            query_length=length,
+            passage_length=length,
+        ),
+        scoring=None,
+    )
+
+
+def write_modules(pretrained: Pretrained, folder: Path, *, scores: bool = False) -> None:
     """Writes how a model makes its vectors into its folder, for sentence-transformers and here.
 
     Dense models are read by sentence-transformers from 3 on, or from 6 on if queries have another
     length than passages; sparse ones from 5 on, those of late interaction from 6 on.
 
-    Raises InputError for a prompt that does not count, but in a dense model.
+    With `scores`, they are a reranker's. Raises InputError for a prompt that does not count, but in
+    a dense model.
     """
     embedding, spec = pretrained.embedding, pretrained.spec
     assert embedding is not None
@@ -322,17 +451,22 @@ def write_modules(pretrained: Pretrained, folder: Path) -> None:
             "sentence-transformers counts its prompts"
         )
     described = [{"idx": 0, "name": "0", "path": "", "type": _type(_MODELS[embedding.kind])}]
-    for number, (name, config) in enumerate(_written(embedding, spec.hidden_size), start=1):
+    weights = iter(module_arrays(embedding, spec.hidden_size))
+    flat = flatten_dict(dict(pretrained.params), sep="/")
+    written = _written(embedding, spec.hidden_size)
+    if scores:
+        written[-1][1]["module_output_name"] = "scores"
+    for number, (name, config) in enumerate(written, start=1):
         path = f"{number}_{name}"
         described.append({"idx": number, "name": f"{number}", "path": path, "type": _type(name)})
         (folder / path).mkdir()
         write_json(folder / path / _CONFIG, config)
+        if name in _WITH_ARRAYS:
+            turned = {name: flat[path].T for path, (name, _) in next(weights).items()}
+            # safetensors ignores strides.
+            named = {name: np.ascontiguousarray(array) for name, array in turned.items()}
+            (folder / path / _WEIGHTS).write_bytes(save(named))
     write_json(folder / MODULES_FILE, described)
-    if embedding.kind == LATE:
-        kernel = pretrained.params[PROJECTION]["kernel"]
-        # safetensors ignores strides.
-        arrays = {DENSE_WEIGHT: np.ascontiguousarray(kernel.T)}
-        (folder / "1_Dense" / _WEIGHTS).write_bytes(save(arrays))
     query, passage = (embedding.length(q, spec.max_position_embeddings) for q in (True, False))
     lengths = {} if query == passage else dict(zip(_LENGTHS, (query, passage), strict=True))
     model: dict[str, Any] = {"max_seq_length": passage, "do_lower_case": False, **lengths}
@@ -348,6 +482,8 @@ def write_modules(pretrained: Pretrained, folder: Path) -> None:
     kept = {name: pretrained.kept[name] for name in PROMPTS if name in pretrained.kept}
     if tuple(_prompts(kept).values()) == tuple(prompts.values()):
         settings |= kept
+    if scores:
+        settings = {"model_type": RERANKER, "prompts": {}, "default_prompt_name": None}
     write_json(folder / SETTINGS_FILE, settings)
 
 
@@ -355,20 +491,39 @@ def _type(name: str) -> str:
     return f"sentence_transformers.{_PACKAGES[name]}.{name}"
 
 
+def _modules_of(embedding: Embedding) -> tuple[VectorModule, ...]:
+    """The modules behind the pooling, or behind the tokens of late interaction."""
+    projection = VectorModule(width=embedding.width, bias=False)
+    return (projection,) if embedding.kind == LATE else embedding.modules
+
+
 def _written(embedding: Embedding, width: int) -> list[tuple[str, dict[str, Any]]]:
     if embedding.kind == SPARSE:
         return [("SpladePooling", {"pooling_strategy": "max", "activation_function": "relu"})]
-    of = _INPUTS[embedding.kind]
-    normalize = ("Normalize", {"module_input_name": of, "module_output_name": of})
+    modules, first = _modules_of(embedding), []
     if embedding.kind == DENSE:
         mode = {pooling: name for name, pooling in _MODES.items()}[embedding.pooling]
         modes = {key: name == mode for key, name in POOLING_KEYS.items()}
         pooling = {"word_embedding_dimension": width, **modes}
         pooling["include_prompt"] = embedding.count_prompt
-        return [("Pooling", pooling)] + [normalize] * embedding.normalize
-    dense = {
-        **dict(in_features=width, out_features=embedding.width, bias=False),
-        "activation_function": IDENTITY,
-        **dict(module_input_name=of, module_output_name=of),
-    }
-    return [("Dense", dense), normalize]
+        first.append(("Pooling", pooling))
+    if embedding.normalize or embedding.kind == LATE:
+        modules += (VectorModule(kind=NORMALIZE),)
+    of = _INPUTS[embedding.kind]
+    before = widths(modules, width)[:-1]
+    return first + [_settings(*each, of) for each in zip(modules, before, strict=True)]
+
+
+def _settings(module: VectorModule, width: int, of: str) -> tuple[str, dict[str, Any]]:
+    """The name of a module for vectors of this width, and its settings."""
+    settings: dict[str, Any] = dict(module_input_name=of, module_output_name=of)
+    if module.kind == LAYER_NORM:
+        settings = {"dimension": width}
+    if module.kind == PRODUCT:
+        torch_name = {own: name for name, own in _ACTIVATIONS.items()}[module.activation]
+        settings = {
+            **dict(in_features=width, out_features=module.width, bias=module.bias),
+            "activation_function": IDENTITY if torch_name == "Identity" else _OF_TORCH + torch_name,
+            **settings,
+        }
+    return _NAMES[module.kind], settings

@@ -16,6 +16,7 @@ from bertjax.interop import json_files, library_folder, sentencepiece_model
 from bertjax.interop.json_files import read_optional
 from bertjax.interop.library_folder import LIBRARY_FILE, PLAIN_CLASSES
 from bertjax.interop.named_tokens import (
+    ADDED_FILE,
     CONFIG_FILE,
     SPECIAL_FILE,
     NamedTokens,
@@ -34,10 +35,12 @@ from bertjax.text.tokenizer import (
     WORDPIECE,
     Tokenizer,
 )
+from bertjax.text.wordpiece import read_lines
 
 # These classes build one tokenizer, anew from tokenizer_config.json; the first is written.
 _BERT_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")
 _XLNET_FILE = "spiece.model"
+_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")  # of an added token
 
 # Rules of normalization: name in tokenizer_config.json -> name in tokenizer.json.
 _RULES = {
@@ -78,9 +81,9 @@ def read_tokenizer(folder: str | os.PathLike) -> Tokenizer:
 
     Raises:
       InputError: no tokenizer there; a damaged one; another kind than BERT's WordPiece, byte-level
-        BPE, GPT's BPE, unigram, or a SentencePiece written here; a WordPiece with added tokens, or
-        special tokens under other names than BERT's; another kind with added tokens outside its
-        vocabulary.
+        BPE, Gemma's or GPT's BPE, unigram, or a SentencePiece written here; a WordPiece with
+        special tokens under other names than BERT's, or with added tokens without ids; another kind
+        with added tokens outside its vocabulary.
     """
     folder = Path(folder)
     named = NamedTokens.read(folder)
@@ -98,7 +101,10 @@ def read_tokenizer(folder: str | os.PathLike) -> Tokenizer:
     else:
         return library_folder.read(named, kind, library)
     if library is not None:
-        _check_same_pieces(folder, tokenizer, _pieces(folder / LIBRARY_FILE, library))
+        pieces = _pieces(folder / LIBRARY_FILE, library)
+        known = {*pieces, *BERT.values()}
+        pieces += [name for name in tokenizer.added if name not in known]
+        _check_same_pieces(folder, tokenizer, pieces)
     return tokenizer
 
 
@@ -116,7 +122,6 @@ def _read_wordpiece(named: NamedTokens, library: dict[str, Any] | None) -> Token
         library_rules = _rules_in(library["normalizer"], _RULES)
         rules = library_rules if named.class_name in PLAIN_CLASSES else library_rules | rules
     _check_roles(named)
-    _check_no_added_tokens(named, library or {})
     if vocabulary_file.exists():
         origin, vocabulary = vocabulary_file, vocabulary_file.read_bytes()
     elif library is not None:
@@ -129,7 +134,10 @@ def _read_wordpiece(named: NamedTokens, library: dict[str, Any] | None) -> Token
         )
     lower_case = rules.pop("do_lower_case", None)
     cased = None if lower_case is None else not lower_case
-    return Tokenizer(WORDPIECE, vocabulary, str(origin), cased=cased, nfc=nfc, **rules)
+    added = _added_tokens(named, library or {}, read_lines(vocabulary, str(origin)))
+    return Tokenizer(
+        WORDPIECE, vocabulary, str(origin), cased=cased, nfc=nfc, added_tokens=added, **rules
+    )
 
 
 def _without_nfc(library: dict[str, Any]) -> tuple[dict[str, Any], bool]:
@@ -180,15 +188,47 @@ def _check_roles(named: NamedTokens) -> None:
                 )
 
 
-def _check_no_added_tokens(named: NamedTokens, library: dict[str, Any]) -> None:
-    added = {LIBRARY_FILE: library.get("added_tokens") or ()}
-    for file, tokens in (added | named.added()).items():
-        if extra := [name for name in map(content_of, tokens) if name not in BERT.values()]:
+def _added_tokens(
+    named: NamedTokens, library: dict[str, Any], pieces: Sequence[str]
+) -> list[dict[str, Any]]:
+    """The tokens that a WordPiece's owner added, by their ids, which follow the vocabulary's."""
+    of_library = library.get("added_tokens") or ()
+    tokens_of = {LIBRARY_FILE: of_library} | named.added()
+    numbered = {t["content"]: t["id"] for t in of_library if isinstance(t, dict) and "id" in t}
+    ids = {piece: number for number, piece in enumerate(pieces)}
+    places: dict[str, str] = {}
+    for file, of_file in ({LIBRARY_FILE: numbered} | named.added_ids()).items():
+        for name, number in of_file.items():
+            places.setdefault(name, file)
+            if ids.setdefault(name, number) != number:
+                raise InputError(
+                    f"{named.folder / file}: the added token {name!r} has id {number}, and "
+                    f"{ids[name]} in another file: remove the file that is not this model's"
+                )
+    found: dict[str, dict[str, Any]] = {}
+    for file, tokens in tokens_of.items():
+        if extra := [name for name in map(content_of, tokens) if name not in ids]:
             raise InputError(
-                f"{named.folder / file}: {len(extra)} added tokens ({first_of(extra)}): bertjax "
-                "knows the pieces of a vocabulary only. Remove them there; or, if their ids follow "
-                "the vocabulary's, append them to it: then they are found as whole words."
+                f"{named.folder / file}: {len(extra)} added tokens ({first_of(extra)}) without an "
+                "id: save the tokenizer again with transformers"
             )
+        for token in tokens:
+            listed = isinstance(token, str) and file != ADDED_FILE  # among the special tokens
+            default = {"special": listed, "normalized": not listed}
+            given = default if isinstance(token, str) else token
+            found.setdefault(content_of(token), {}).update(
+                {flag: given[flag] for flag in _FLAGS if flag in given}
+            )
+    known = {*pieces, *BERT.values()}
+    new = sorted(found.keys() - known, key=ids.__getitem__)
+    for number, name in enumerate(new, start=len(pieces)):
+        if ids[name] != number:
+            raise InputError(
+                f"{named.folder / places[name]}: the added token {name!r} has id {ids[name]}, "
+                f"where the next is {number}: ids must follow the vocabulary's without gaps"
+            )
+    in_order = [*(name for name in found if name in known - {*BERT.values()}), *new]
+    return [{"content": name} | dict.fromkeys(_FLAGS, False) | found[name] for name in in_order]
 
 
 def _pieces(path: Path, library: dict[str, Any]) -> list[str]:
@@ -273,6 +313,10 @@ def write_tokenizer(
             "tokenizer_class": "PreTrainedTokenizerFast",
             "clean_up_tokenization_spaces": False,
         }
+    if tokenizer.added_tokens:
+        config["added_tokens_decoder"] = {
+            str(token.pop("id")): token for token in tokenizer.description()["added_tokens"]
+        }
     if tokenizer.kind == MOSES_BPE:
         config |= library_folder.write_xlm(tokenizer, folder)
     elif tokenizer.kind in LIBRARY_KINDS:  # whose file is tokenizer.json
@@ -341,9 +385,10 @@ def differences(
         library = Library.from_file(str(Path(folder) / LIBRARY_FILE))
         library.no_truncation()
         library.no_padding()
+        # `id_to_token` gives some added tokens in lower case.
+        names = {number: piece for piece, number in library.get_vocab().items()}
         other = [
-            [str(library.id_to_token(each)) for each in encoding.ids]
-            for encoding in library.encode_batch_fast(texts)
+            [names[each] for each in encoding.ids] for encoding in library.encode_batch_fast(texts)
         ]
     return [Difference(text, a, b) for text, a, b in zip(texts, own, other, strict=True) if a != b]
 

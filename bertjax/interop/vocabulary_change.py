@@ -6,13 +6,16 @@ this is its own row. A piece that no old one stands for gets the mean of all pie
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from bertjax.base.errors import InputError
+from bertjax.interop.named_tokens import first_of
 from bertjax.interop.pretrained import Pretrained
+from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.encoders.spec import TransformerSpec
 from bertjax.models.encoders.storage import tables_of_pieces
 from bertjax.text.correspondence import old_pieces
@@ -63,14 +66,35 @@ def with_rows(
     `change` takes an array with a row for each old piece, or more, and gives one with a row for
     each new piece.
     """
-    flat = flatten_dict(dict(pretrained.params), sep="/")
-    tables = [path for path in tables_of_pieces(pretrained.spec) if path in flat]
     return dataclasses.replace(
         pretrained,
         spec=dataclasses.replace(pretrained.spec, vocab_size=tokenizer.vocabulary_size),
-        params=unflatten_dict(flat | {path: change(flat[path]) for path in tables}, sep="/"),
+        params=_changed(pretrained.params, pretrained.spec, change),
         tokenizer=tokenizer,
     )
+
+
+def with_added_rows(
+    params: Mapping[str, Any], spec: EncoderSpec, tokenizer: Tokenizer
+) -> tuple[dict[str, Any], str]:
+    """Parameters with rows for the added tokens that have none, and what says so; "" for none."""
+    lacking = tokenizer.tokens[spec.vocab_size :]
+    if not lacking or not set(lacking) <= set(tokenizer.added):
+        return dict(params), ""
+    pieces = [[number] for number in range(spec.vocab_size)] + [[]] * len(lacking)
+    ordinary = np.flatnonzero(tokenizer.ordinary[: spec.vocab_size])
+    return _changed(params, spec, lambda rows: _means(rows, pieces, ordinary)), (
+        f"{len(lacking)} added tokens have no rows in the weights ({first_of(lacking)}): they get "
+        "the mean of all"
+    )
+
+
+def _changed(
+    params: Mapping[str, Any], spec: EncoderSpec, change: Callable[[np.ndarray], np.ndarray]
+) -> dict[str, Any]:
+    flat = flatten_dict(dict(params), sep="/")
+    tables = [path for path in tables_of_pieces(spec) if path in flat]
+    return unflatten_dict(flat | {path: change(flat[path]) for path in tables}, sep="/")
 
 
 def _means(rows: np.ndarray, pieces: Sequence[Sequence[int]], ordinary: np.ndarray) -> np.ndarray:

@@ -16,7 +16,6 @@ from flax import linen as nn
 
 from bertjax.base import axes
 from bertjax.base.fields import TEXT, Field
-from bertjax.models.encoders import head_types
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.heads.embedding import COUNTED, Embedding, VectorModel, as_vectors
 from bertjax.models.heads.head_specs import text_inputs
@@ -174,10 +173,11 @@ class RerankingObjective(Objective):
 
     loss: SimilarityLoss
     chunks: int = 1
+    scoring: Embedding | None = None
 
     def model(self, spec: EncoderSpec) -> Model:
         """The model to train: a classifier with one output."""
-        module = SequenceClassifier(spec, 1, head_type=head_types.SEQUENCE_CLASSIFICATION)
+        module = SequenceClassifier(spec, 1, scoring=self.scoring)
         return Model.of(module, text_inputs(spec, B=1, S=8))
 
     def outputs(self, model: Model, params: Params, batch: Arrays, rngs: Rngs) -> Arrays:

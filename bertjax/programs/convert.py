@@ -169,6 +169,8 @@ def _prove_for_transformers(
     found, before = _prove(trained, pretrained, read_hugging_face(folder, str(folder)))
     if pretrained.embedding:
         return found | _prove_vectors(pretrained, folder)
+    if pretrained.scoring:  # transformers has no such class
+        return found
     if transformers_check.knows(pretrained.class_name):
         inputs = proof.random_inputs(pretrained)
         hf_outputs = transformers_check.outputs(
@@ -204,7 +206,7 @@ def _prove_vectors(pretrained: Pretrained, folder: Path) -> dict[str, float]:
 def _write_onnx(pretrained: Pretrained, folder: Path) -> tuple[dict[str, float], dict[str, float]]:
     """Adds the files of ONNX; gives each one's difference, and what 8 bits change of outputs."""
     name, inputs = pretrained.class_name, proof.random_inputs(pretrained)
-    if not transformers_check.knows(name):
+    if pretrained.scoring or not transformers_check.knows(name):
         raise InputError(f"{pretrained.origin}: transformers has no {name}, which ONNX is made of")
     outputs = _outputs(pretrained.model(pretrained.head_type), pretrained.params, inputs)
     onnx.write(folder, name, inputs)

@@ -24,7 +24,14 @@ from bertjax.tasks.rows import json_object, looks_like_json
 _FORM = '{"text": "..."}'
 
 
-def run(model: str | Source, source: str, output: str, documents: str | None, nearest: int) -> None:
+def run(
+    model: str | Source,
+    source: str,
+    output: str,
+    documents: str | None,
+    nearest: int,
+    dimensions: int | None = None,
+) -> None:
     """Writes a JSON object for each line of the input, in the same order.
 
     It has the text, and its vector: a list of numbers, of lists for late interaction, or an object
@@ -35,6 +42,7 @@ def run(model: str | Source, source: str, output: str, documents: str | None, ne
       source: a text file, or "-": a line is a text, or {"text": "..."}; or a .csv or .tsv with a
         column of texts. The texts are queries.
       documents: such a file to search, or None. Empty lines are left out.
+      dimensions: the first numbers of a vector that are kept, or None for all.
 
     Raises:
       InputError: the model or a file is missing; a line is JSON of another form; the output exists.
@@ -49,7 +57,7 @@ def run(model: str | Source, source: str, output: str, documents: str | None, ne
         if not among:
             raise InputError(f"--documents={documents}: no text in it")
     with contextlib.redirect_stdout(sys.stderr):
-        opened = open_vectors(model)
+        opened = open_vectors(model, dimensions)
     with contextlib.ExitStack() as stack:
         file: IO = sys.stdout
         if output != STANDARD:

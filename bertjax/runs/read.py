@@ -165,6 +165,8 @@ def read(type_: Any, value: Any, place: str = "config", default: Any = None) -> 
     if choice and not choice.later:
         return _instance_of_choice(choice, value, place)
     section = None if key else parted.section
+    if section and get_origin(parted.bare) is tuple and isinstance(value, list | tuple):
+        return tuple(read(section, each, f"{place}[{n}]") for n, each in enumerate(value))
     if section and not isinstance(value, section | None):
         return _section(section, value, place, default)
     if COMMA in words and not isinstance(value, tuple):

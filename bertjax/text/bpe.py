@@ -19,6 +19,7 @@ class BPE(LibraryFile):
     NEEDED = ("vocab", "merges")
     PREFIX: ClassVar[str | None] = None  # of a piece within a word: none, as the library writes it
     SUFFIX: ClassVar[str | None] = None  # of a piece at the end of a word
+    BYTE_FALLBACK: ClassVar = False  # whether a character without a piece becomes its bytes
 
     def _checks(self, description: dict[str, Any], model: dict[str, Any]) -> Mapping[str, Check]:
         suffix = model.get("end_of_word_suffix") or None
@@ -29,7 +30,10 @@ class BPE(LibraryFile):
                 (None,),
             ),
             "model.end_of_word_suffix": (suffix, (self.SUFFIX,)),
-            "model.byte_fallback": (model.get("byte_fallback") or False, (False,)),
+            "model.byte_fallback": (
+                model.get("byte_fallback") or False,
+                (self.BYTE_FALLBACK,),
+            ),
             "model.dropout": (model.get("dropout") or None, (None,)),
         }
 
@@ -41,7 +45,7 @@ class BPE(LibraryFile):
             "continuing_subword_prefix": self.PREFIX,
             "end_of_word_suffix": self.SUFFIX,
             "fuse_unk": bool(model.get("fuse_unk")),
-            "byte_fallback": False,
+            "byte_fallback": self.BYTE_FALLBACK,
             "ignore_merges": bool(model.get("ignore_merges")),
             "vocab": model["vocab"],
             "merges": _merges(model, origin),

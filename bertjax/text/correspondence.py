@@ -7,12 +7,20 @@ text says whether the piece begins a word: then a space stands before it.
 
 from collections.abc import Callable, Sequence
 
-from bertjax.text.byte_level import bytes_of, spelled
+from bertjax.text import byte_fallback, byte_level
 from bertjax.text.special_tokens import UNK
-from bertjax.text.tokenizer import BPE, SENTENCEPIECE, UNIGRAM, WORDPIECE, Tokenizer
+from bertjax.text.tokenizer import (
+    BPE,
+    BYTE_FALLBACK_BPE,
+    SENTENCEPIECE,
+    UNIGRAM,
+    WORDPIECE,
+    Tokenizer,
+)
 from bertjax.text.unigram import WORD_MARK
 
 _INSIDE = "##"
+_WITH_SPACES = {BPE: byte_level, BYTE_FALLBACK_BPE: byte_fallback}  # what their pieces are
 
 
 def old_pieces(old: Tokenizer, new: Tokenizer) -> list[list[int]]:
@@ -40,8 +48,8 @@ def old_pieces(old: Tokenizer, new: Tokenizer) -> list[list[int]]:
 def _text(tokenizer: Tokenizer, number: int) -> bytes:
     """The text of a piece, with a space before it if it begins a word; perhaps half a character."""
     piece = tokenizer.tokens[number]
-    if tokenizer.kind == BPE:
-        return bytes_of(piece)
+    if tokenizer.kind in _WITH_SPACES:
+        return _WITH_SPACES[tokenizer.kind].bytes_of(piece)
     if tokenizer.kind == WORDPIECE:
         inside = tokenizer.continues_word[number] or not piece[:1].isalnum()  # "," has no space
         return (piece.removeprefix(_INSIDE) if inside else f" {piece}").encode()
@@ -68,7 +76,7 @@ def _by_wordpiece(old: Tokenizer, texts: Sequence[bytes]) -> list[list[int]]:
 
 
 def _by_bpe(old: Tokenizer, texts: Sequence[bytes]) -> list[list[int]]:
-    library, found = old.library, []
+    library, spelled, found = old.library, _WITH_SPACES[old.kind].spelled, []
     for piece in texts:
         text = _decoded(piece)
         if text and library.normalizer:
@@ -99,6 +107,7 @@ def _decoded(text: bytes) -> str:
 _SPLIT: dict[str, Callable[[Tokenizer, Sequence[bytes]], list[list[int]]]] = {
     WORDPIECE: _by_wordpiece,
     BPE: _by_bpe,
+    BYTE_FALLBACK_BPE: _by_bpe,
     SENTENCEPIECE: _by_sentencepiece,
     UNIGRAM: _by_sentencepiece,
 }

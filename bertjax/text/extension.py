@@ -19,7 +19,14 @@ from itertools import pairwise
 from bertjax.base.errors import InputError
 from bertjax.text.byte_level import spelled
 from bertjax.text.domain_words import MIN_OCCURRENCES, choose_words, count_pieces, unused_ids
-from bertjax.text.tokenizer import BPE, OF_WORDS, SENTENCEPIECE, WORDPIECE, Tokenizer
+from bertjax.text.tokenizer import (
+    BPE,
+    BYTE_FALLBACK_BPE,
+    OF_WORDS,
+    SENTENCEPIECE,
+    WORDPIECE,
+    Tokenizer,
+)
 from bertjax.text.unigram import WORD_MARK
 from bertjax.text.vocabulary import missing_characters
 
@@ -33,6 +40,16 @@ def check_extensible(tokenizer: Tokenizer, origin: str) -> None:
         raise InputError(
             f"{origin} is a SentencePiece .model, to which no pieces can be added: take the "
             "tokenizer.json of its unigram model, or learn another vocabulary"
+        )
+    if tokenizer.added_tokens:
+        raise InputError(
+            f"{origin} is a WordPiece with added tokens, whose ids would change: learn another "
+            "vocabulary"
+        )
+    if tokenizer.kind == BYTE_FALLBACK_BPE:
+        raise InputError(
+            f"{origin} is a BPE with byte fallback, to which no pieces can be added: learn another "
+            "vocabulary"
         )
     if tokenizer.kind in OF_WORDS:
         raise InputError(

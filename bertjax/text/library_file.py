@@ -47,7 +47,6 @@ class LibraryFile(LibraryPieces):
     `vocabulary` is the file in one form: without padding, truncation and template.
 
     Attributes:
-      added: the names of the added tokens.
       special: the names of the added tokens that are special tokens.
     """
 

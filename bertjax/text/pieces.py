@@ -1,7 +1,7 @@
 """The pieces of a vocabulary, and how the library `tokenizers` makes them from text."""
 
 import abc
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -25,6 +25,7 @@ class LibraryPieces(abc.ABC):
       tokens: the piece of each id, as the file writes it.
       readable: the pieces for people to read.
       roles: the id of each role's special token.
+      added: the names of the added tokens, which are found in a text before its words.
       template: None if the file has none.
     """
 
@@ -35,6 +36,7 @@ class LibraryPieces(abc.ABC):
     tokens: list[str]
     readable: list[str]
     roles: dict[str, int]
+    added: Collection[str]
     template: Template | None = None
     continues_word: np.ndarray
     word_links: np.ndarray | None = None

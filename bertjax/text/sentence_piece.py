@@ -17,7 +17,7 @@ class SentencePiece:
     It has the members of `LibraryPieces`, but for the library.
     """
 
-    keeps_spaces, template, word_links = False, None, None
+    keeps_spaces, template, word_links, added = False, None, None, ()
 
     def __init__(self, data: bytes, origin: str, *, cased: bool | None):
         from sentencepiece import SentencePieceProcessor

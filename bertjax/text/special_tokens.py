@@ -13,9 +13,11 @@ XLNET = _FAIRSEQ | {"cls": "<cls>", "sep": "<sep>"}
 # GPT-2 and GPT have no padding; another token takes its place, and the mask tells it apart.
 GPT2 = dict.fromkeys(("pad", "unk", "bos", "eos"), "<|endoftext|>")
 GPT = dict.fromkeys(("pad", "unk"), "<unk>")
+GEMMA = {"pad": "<pad>", "unk": "<unk>", "mask": "<mask>", "bos": "<bos>", "eos": "<eos>"}
+GEMMA |= {"cls": "<bos>", "sep": "<eos>"}
 # Those of bilm-tf; in the place of padding, the mask tells another token apart.
 WORDS = {"pad": "</S>", "unk": "<UNK>", "bos": "<S>", "eos": "</S>"}
-_USUAL = (BERT, XLNET, ROBERTA, GPT2)  # XLNet's files have RoBERTa's names, too
+_USUAL = (BERT, XLNET, ROBERTA, GPT2, GEMMA)  # XLNet's files have RoBERTa's names, too
 
 
 def names_by_role(special: Set[str], named: Mapping[str, str]) -> dict[str, str]:

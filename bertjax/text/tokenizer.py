@@ -19,6 +19,7 @@ from bertjax.base.cloud_storage import checked_path, path_of
 from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write, inside, read_json, write_json
 from bertjax.base.validation import converted, optional, parsed, record
+from bertjax.text.byte_fallback import SPACES_MARKED, ByteFallbackBPE
 from bertjax.text.byte_level import ByteLevelBPE
 from bertjax.text.library_file import LibraryFile
 from bertjax.text.moses_bpe import SPLIT_AT_SPACES, MosesBPE
@@ -39,6 +40,7 @@ WORDPIECE = "wordpiece"
 SENTENCEPIECE = "sentencepiece"
 BPE = "bpe"  # byte-level
 UNIGRAM = "unigram"  # SentencePiece's kind of model, in the form of the library `tokenizers`
+BYTE_FALLBACK_BPE = "byte_fallback_bpe"  # Gemma's and mmBERT's
 WORD_BPE = "word_bpe"  # GPT's
 MOSES_BPE = "moses_bpe"  # XLM's
 WORDS = "words"  # ELMo's
@@ -47,6 +49,7 @@ KINDS = (WORDPIECE, SENTENCEPIECE, BPE, WORDS)  # that can be learned
 LIBRARY_KINDS: dict[str, type[LibraryFile]] = {
     BPE: ByteLevelBPE,
     UNIGRAM: Unigram,
+    BYTE_FALLBACK_BPE: ByteFallbackBPE,
     WORD_BPE: WordBPE,
     MOSES_BPE: MosesBPE,
     WORDS: WordLevel,
@@ -59,6 +62,7 @@ VOCABULARY_FILES = {
     SENTENCEPIECE: "sentencepiece.model",
     BPE: "bpe.json",
     UNIGRAM: "unigram.json",
+    BYTE_FALLBACK_BPE: "byte_fallback_bpe.json",
     WORD_BPE: "word_bpe.json",
     MOSES_BPE: "moses_bpe.json",
     WORDS: "words.json",
@@ -66,12 +70,17 @@ VOCABULARY_FILES = {
 # Keys of a vocabulary's description, which it has if their values are not BERT's.
 _RULES = ("strip_accents", "tokenize_chinese_chars", "nfc")
 _SPECIAL_TOKENS, _TEMPLATE = "special_tokens", "template"
+_ADDED = "added_tokens"
 _USUAL = "usual"  # a key that the identity does not depend on
 _FEWEST = 1_000  # pieces of text; fewer say little about it
+AddedToken: Any = record(
+    content=str, **dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), bool)
+)
 _OWN = {
     **dict.fromkeys(_RULES, bool),
     _SPECIAL_TOKENS: dict[str, str],
     _TEMPLATE: Template,
+    _ADDED: list[AddedToken],
 }
 
 
@@ -79,15 +88,17 @@ class Tokenizer:
     """Text to ids of a fixed vocabulary, and back. Open with `Tokenizer.open`.
 
     Attributes:
-      kind: one of `KINDS`, "unigram", "word_bpe" or "moses_bpe".
+      kind: one of `KINDS`, "unigram", "byte_fallback_bpe", "word_bpe" or "moses_bpe".
       cased: False if text is lower-cased first.
       strip_accents: whether WordPiece removes accents; BERT does if it lower-cases.
       tokenize_chinese_chars: whether WordPiece treats each Chinese character as a word; BERT does.
       nfc: whether WordPiece brings text into Unicode's form NFC; BERT does not.
       usual: how it splits the text of its corpus; None: not known.
-      keeps_spaces: whether pieces have the white space of a text (byte-level BPE). Then the ids of
-        two texts together are those of the joined text only if the second text begins with the
-        space between them.
+      added_tokens: of a WordPiece, those of its owner, in the form of tokenizer.json without ids.
+      added: the names of the tokens that are found in a text before its words.
+      keeps_spaces: whether pieces have the white space of a text (byte-level BPE, and one with byte
+        fallback). Then the ids of two texts together are those of the joined text only if the
+        second text begins with the space between them.
       tokens: the piece of each id.
       readable: the pieces for people to read: bytes are shown as text.
       vocabulary_size: number of ids.
@@ -115,6 +126,7 @@ class Tokenizer:
         strip_accents: bool | None = None,
         tokenize_chinese_chars: bool = True,
         nfc: bool = False,
+        added_tokens: Sequence[Mapping[str, Any]] = (),
         special_tokens: Mapping[str, str] | None = None,
         template: Template | None = None,
         usual: Usual | None = None,
@@ -125,6 +137,7 @@ class Tokenizer:
           vocabulary: the bytes of the vocabulary file.
           origin: its name, for messages.
           strip_accents: of WordPiece; None: if text is lower-cased.
+          added_tokens: of WordPiece, those of its owner; new ones have the ids after its pieces.
           special_tokens: of a BPE or unigram model, the names of special tokens by role that other
             files give. The vocabulary file and the usual names give the rest.
           template: None: that of the file, or the usual one for its special tokens.
@@ -138,6 +151,7 @@ class Tokenizer:
                 strip_accents=strip_accents,
                 tokenize_chinese_chars=tokenize_chinese_chars,
                 nfc=nfc,
+                added_tokens=added_tokens,
             )
         elif kind == SENTENCEPIECE:
             pieces = SentencePiece(vocabulary, origin, cased=cased)
@@ -148,7 +162,7 @@ class Tokenizer:
         self.kind, self.cased, self.vocabulary = kind, pieces.cased, pieces.vocabulary
         self.strip_accents = not self.cased if strip_accents is None else strip_accents
         self.tokenize_chinese_chars, self.nfc, self.usual = tokenize_chinese_chars, nfc, usual
-        self._pieces = pieces
+        self._pieces, self.added_tokens, self.added = pieces, list(added_tokens), pieces.added
         self.keeps_spaces: bool = pieces.keeps_spaces
         self.tokens: list[str] = pieces.tokens
         self.readable: list[str] = pieces.readable
@@ -173,6 +187,8 @@ class Tokenizer:
         rules = {rule: getattr(self, rule) for rule in _RULES if getattr(self, rule) != berts[rule]}
         if self.kind in LIBRARY_KINDS and self.names != BERT:
             rules[_SPECIAL_TOKENS] = self.names
+        if self.added_tokens:
+            rules[_ADDED] = self.added_tokens
         if self.template != Template.usual(self.roles):
             rules[_TEMPLATE] = template = dataclasses.asdict(self.template)
             if not template["between_type"]:  # a later field: identities stay
@@ -199,7 +215,7 @@ class Tokenizer:
         self, vocabulary: bytes, origin: str = "the vocabulary with new pieces", **changes: Any
     ) -> Self:
         """A tokenizer with these rules, names and template, but for `changes`, and other pieces."""
-        rules = {rule: getattr(self, rule) for rule in ("cased", *_RULES, _TEMPLATE)}
+        rules = {rule: getattr(self, rule) for rule in ("cased", *_RULES, _TEMPLATE, _ADDED)}
         rules[_SPECIAL_TOKENS] = self.names
         return type(self)(self.kind, vocabulary, origin, **rules | changes)
 
@@ -387,7 +403,7 @@ def kind_of(description: Mapping[str, Any]) -> str | None:
     if name != "BPE":
         return WORDS if name == "WordLevel" else None
     if not model.get("end_of_word_suffix"):
-        return BPE
+        return BYTE_FALLBACK_BPE if description.get("normalizer") == SPACES_MARKED else BPE
     return MOSES_BPE if description.get("pre_tokenizer") == SPLIT_AT_SPACES else WORD_BPE
 
 

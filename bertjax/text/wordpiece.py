@@ -16,14 +16,14 @@ BertTokenizerLegacy, which follows it:
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bertjax.base.errors import InputError
-from bertjax.text.offsets import behind_marks
+from bertjax.text.offsets import behind_marks, without_white_space
 from bertjax.text.pieces import LibraryPieces
 from bertjax.text.special_tokens import BERT, SPECIAL_TOKENS, UNK
 
@@ -50,7 +50,10 @@ def _has_upper_case(tokens: list[str]) -> bool:
 
 
 class WordPiece(LibraryPieces):
-    """The `tokenizers` library's WordPiece, with a cache of whole words."""
+    """The `tokenizers` library's WordPiece, with a cache of whole words.
+
+    Added tokens are whole in every text; those that are not in the vocabulary have the next ids.
+    """
 
     # Most words have been seen before, and a dictionary look-up takes a third of the library's
     # time: room for 400,000 words of English. Where no spaces stand between words, a whole clause
@@ -68,13 +71,14 @@ class WordPiece(LibraryPieces):
         strip_accents: bool | None,
         tokenize_chinese_chars: bool,
         nfc: bool,
+        added_tokens: Sequence[Mapping[str, Any]] = (),
     ):
         from tokenizers import AddedToken
 
         self.vocabulary = data
-        self.tokens = self.readable = read_lines(data, origin)
+        pieces = read_lines(data, origin)
         lines: dict[str, int] = {}
-        for number, token in enumerate(self.tokens, start=1):
+        for number, token in enumerate(pieces, start=1):
             if lines.setdefault(token, number) != number:
                 raise InputError(
                     f"{origin}: lines {lines[token]} and {number} are both {token!r}: a vocabulary "
@@ -86,10 +90,15 @@ class WordPiece(LibraryPieces):
                 f"{origin}: {' '.join(missing)} not among its {len(lines)} lines: a BERT "
                 f"vocabulary needs {' '.join(SPECIAL_TOKENS)}, one a line."
             )
-        self.cased = _has_upper_case(self.tokens) if cased is None else cased
+        self.cased = _has_upper_case(pieces) if cased is None else cased
         strip_accents = not self.cased if strip_accents is None else strip_accents
         self.roles = {role: lines[name] - 1 for role, name in BERT.items()}
-        self.continues_word = np.array([token.startswith("##") for token in self.tokens])
+        self._added_tokens = added_tokens
+        self.added = [token["content"] for token in added_tokens]
+        self.tokens = self.readable = pieces + [name for name in self.added if name not in lines]
+        self.continues_word = np.array(
+            [token.startswith("##") and token not in self.added for token in self.tokens]
+        )
         self.library = bert_wordpiece(
             {token: line - 1 for token, line in lines.items()},
             cased=self.cased,
@@ -99,11 +108,17 @@ class WordPiece(LibraryPieces):
         )
         special = [AddedToken(name, normalized=False, special=True) for name in SPECIAL_TOKENS]
         self.library.add_special_tokens(special)
+        # The library would not find special tokens in text.
+        found = [AddedToken(**{**token, "special": False}) for token in added_tokens]
+        self.library.add_tokens(found)
+        self._has_spaces = any(" " in name for name in self.added)
         self._joins_marks = strip_accents or nfc
         self._cache: dict[str, tuple[int, ...]] = {}
         self._cached_bytes = 0
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        if self._has_spaces:
+            return super().encode(texts)
         # The library treats what stands between two spaces independently of all else: a space
         # is a word boundary to it, and it changes characters one by one.
         words_of = [text.split(" ") for text in texts]
@@ -121,13 +136,18 @@ class WordPiece(LibraryPieces):
     def _spans(self, text: str, offsets: np.ndarray) -> np.ndarray:
         if self._joins_marks and not text.isascii():
             offsets[:, 1] = behind_marks(text)[offsets[:, 1]]
-        return offsets
+        # An added token may have the space beside it.
+        return without_white_space(text, *offsets.T) if self.added else offsets
 
     def _bytes_of(self, word: str) -> int:
         return self._WORD_BYTES + len(word) + self._ID_BYTES * len(self._cache[word])
 
     def description(self) -> dict[str, Any]:
-        return json.loads(self.library.to_str())
+        description = json.loads(self.library.to_str())
+        given = {token["content"]: token for token in self._added_tokens}
+        for token in description["added_tokens"]:
+            token |= given.get(token["content"], {})
+        return description
 
 
 def of_berts_words(

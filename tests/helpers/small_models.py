@@ -5,14 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from flax.traverse_util import unflatten_dict
 
 from bertjax.interop import names
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.published.registry import PUBLISHED, array_names
+from bertjax.interop.sentence_transformers import module_arrays
 from bertjax.models.encoders import head_types
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.encoders.registry import ENCODERS
-from bertjax.models.heads.embedding import LATE, Embedding, head_type_of
+from bertjax.models.heads.embedding import Embedding, head_type_of
 from bertjax.models.heads.head_specs import HEAD_SPECS
 from bertjax.text.special_tokens import SPECIAL_TOKENS
 from bertjax.text.tokenizer import Tokenizer
@@ -112,10 +114,13 @@ def small_model(
 def with_vectors(model: Pretrained, embedding: Embedding) -> Pretrained:
     """The model as one that makes such vectors, without a pooler, which these do not need."""
     params = {part: params for part, params in model.params.items() if part != "pooler"}
-    if embedding.kind == LATE:
-        shape = model.spec.hidden_size, embedding.width
-        kernel = np.random.default_rng(3).normal(0, 0.2, shape).astype(np.float32)
-        params["projection"] = {"kernel": kernel}
+    rng = np.random.default_rng(3)
+    arrays = {
+        path: rng.normal(path.endswith("scale"), 0.2, shape[::-1]).astype(np.float32)
+        for each in module_arrays(embedding, model.spec.hidden_size)
+        for path, (_, shape) in each.items()
+    }
+    params |= unflatten_dict(arrays, sep="/")
     return dataclasses.replace(model, params=params, embedding=embedding)
 
 

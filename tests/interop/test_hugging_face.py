@@ -452,6 +452,37 @@ def test_a_vocabulary_of_another_size(vocabulary, make_pretrained, tmp_path):
 # ------------------------------------------------------------------------------ the hub
 
 
+@pytest.mark.parametrize("resized", [False, True])
+def test_tokens_that_its_owner_added(make_pretrained, tmp_path, resized):
+    """Without rows of their own, if the embeddings were not resized, they get the mean."""
+    size = SPEC.vocab_size
+    added = json.dumps({"<e1>": size, "new word": size + 1})
+    model = make_pretrained("BertForMaskedLM", dataclasses.replace(SPEC, vocab_size=size + 2))
+    if not resized:
+        model = make_pretrained("BertForMaskedLM")
+    write_hugging_face(model, tmp_path)
+    (tmp_path / "added_tokens.json").write_text(added)
+    (tmp_path / "tokenizer.json").unlink()
+    found = read_hugging_face(tmp_path, "hf:model")
+    assert found.spec.vocab_size == found.tokenizer.vocabulary_size == size + 2
+    said = "vocabulary: 2 added tokens have no rows in the weights ('<e1>', 'new word'): they get"
+    assert (said in found.summary()) == (not resized)
+    for name in ("embeddings/token", "masked_lm/bias"):
+        table, given = (
+            flatten_dict(each.params, sep="/")[name if "mask" in name else f"bert/{name}"]
+            for each in (found, model)
+        )
+        np.testing.assert_array_equal(table[: len(given)], given)
+        if not resized:
+            mean = given[found.tokenizer.ordinary[:size]].mean(axis=0)
+            np.testing.assert_array_equal(table[size:], [mean, mean])
+    (tmp_path / "again").mkdir()
+    write_hugging_face(found, tmp_path / "again")
+    again = read_hugging_face(tmp_path / "again", "hf:again")
+    _assert_equal(again.params, found.params)
+    assert again.rows == "" and again.tokenizer.identity == found.tokenizer.identity
+
+
 def test_the_files_that_are_downloaded():
     """Also those of sentence-transformers in their folders, and no pickles."""
     wanted = ["config.json", "modules.json", "1_Pooling/config.json", "1_Dense/model.safetensors"]

@@ -11,11 +11,12 @@ from flax.traverse_util import flatten_dict
 from safetensors.numpy import load_file, save_file
 
 from bertjax.base.errors import InputError
-from bertjax.interop import proof, sentence_transformers_check
+from bertjax.interop import proof, sentence_transformers, sentence_transformers_check
 from bertjax.interop.card import model_card
 from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
 from bertjax.models.encoders import head_types
 from bertjax.models.heads.embedding import LATE, SPARSE, Embedding, head_type_of
+from bertjax.models.heads.vector_modules import ACTIVATIONS, VectorModule
 from bertjax.programs import convert
 from tests.helpers.closeness import assert_close
 from tests.helpers.small_models import MODERNBERT, SPEC, random_model, with_vectors
@@ -41,8 +42,24 @@ VECTORS = {
     "sparse by its cosine": Embedding(kind=SPARSE, similarity="cosine", query_length=5),
     "late": Embedding(kind=LATE, width=7, query_length=6, passage_length=9, **PROMPTS),
     "late without prompts": Embedding(kind=LATE, width=31),
+    "EmbeddingGemma's": Embedding(
+        modules=(
+            VectorModule(width=31, bias=False),
+            VectorModule(width=11, bias=False),
+        ),
+        **PROMPTS,
+    ),
+    "LaBSE's": Embedding(pooling="cls", modules=(VectorModule(width=24, activation="tanh"),)),
+    "all modules": Embedding(
+        modules=(
+            VectorModule(kind="normalize"),
+            VectorModule(width=9, activation="gelu"),
+            VectorModule(kind="layer_norm"),
+        ),
+        normalize=False,
+    ),
 }
-BOTH = ("mean", "cls without the prompt", "sparse", "late")  # of ModernBERT, too
+BOTH = ("mean", "cls without the prompt", "sparse", "late", "all modules")  # of ModernBERT
 CASES = [*(("bert", name) for name in VECTORS), *(("modernbert", name) for name in BOTH)]
 
 
@@ -246,14 +263,17 @@ def _without_normalize(folder: Path) -> None:
 
 
 def _reranker_of_modules(folder: Path) -> None:
-    """Transformer, Pooling, Dense, LayerNorm, Dense, as ModernBERT's rerankers have them."""
+    """Transformer, Pooling, Dense, LayerNorm, and a Dense with tanh."""
     modules = _json(folder / "modules.json")[:2]
     (folder / "modules.json").write_text(json.dumps(modules))
     gelu = "torch.nn.modules.activation.GELU"
     _module(folder, 2, "Dense", in_features=24, out_features=24, activation_function=gelu)
     _module(folder, 3, "LayerNorm", dimension=24)
-    linear = dict(activation_function="torch.nn.modules.linear.Identity", bias=True)
-    _module(folder, 4, "Dense", **SIZES, **linear, module_output_name="scores")
+    _module(folder, 4, "Dense", **SIZES, module_output_name="scores")
+    _cross_encoder(folder)
+
+
+def _cross_encoder(folder: Path) -> None:
     _change(folder / SETTINGS, model_type="CrossEncoder")
 
 
@@ -268,15 +288,23 @@ SPLADE_FILE, SETTINGS = "1_SpladePooling/config.json", "config_sentence_transfor
 MODEL, NORMALIZE_FILE = "sentence_bert_config.json", "2_Normalize/config.json"
 SIZES = dict(in_features=24, out_features=16)
 REFUSED = {
-    "a reranker of modules": ("mean", _reranker_of_modules, "a module Pooling in modules.json"),
+    "a reranker of modules": ("mean", _reranker_of_modules, "tanh at the end of a reranker"),
+    "a reranker of a mean": ("mean", lambda f: (_without_normalize(f), _cross_encoder(f)),
+        "no Dense module after Pooling"),
+    "words of a reranker": ("mean", lambda f: (_module(f, 2, "WordWeights"), _cross_encoder(f)),
+        "a module WordWeights in modules.json"),
     "the first numbers of a vector": ("mean", lambda f: _change(f / SETTINGS, truncate_dim=16),
         "truncate_dim=16 in config_sentence_transformers.json"),
     "a few of the weights": ("sparse", lambda f: _change(f / SETTINGS, max_active_dims=8),
         "max_active_dims=8 in config_sentence_transformers.json"),
-    "a projection of sentences": ("mean", lambda f: _module(f, 2, "Dense", **SIZES),
-        "a Dense module 24 -> 16 with tanh"),
+    "of texts": ("mean", lambda f: _module(f, 2, "Dense", use_residual=True, **SIZES),
+        "a Dense module 24 -> 16 with tanh and a residual"),
+    "an activation": ("mean", lambda f: _module(f, 2, "Dense", activation_function="x.Y", **SIZES),
+        "a Dense module 24 -> 16 with y"),
+    "scores": ("mean", lambda f: _module(f, 2, "Dense", module_output_name="scores", **SIZES),
+        "module_output_name='scores' in a Dense module"),
+    "weights of words": ("mean", lambda f: _module(f, 3, "WordWeights"), "a module WordWeights"),
     "words": ("mean", lambda f: _module(f, 1, "WordEmbeddings"), "a module WordEmbeddings"),
-    "a normalization more": ("mean", lambda f: _module(f, 3, "Normalize"), "a module Normalize"),
     "code of its own": ("mean", _own_code, "a module custom_st.Transformer in modules.json"),
     "two poolings": ("mean", lambda f: _change(f / POOLING_FILE, pooling_mode_max_tokens=True),
         "a Pooling module of max and mean"),
@@ -378,19 +406,31 @@ def _assert_same_vectors(model, folder: Path) -> None:
 @pytest.mark.parametrize("family, name", CASES)
 def test_it_computes_the_same(vocabulary, tmp_path, family, name):
     """Of our folder, and we of the folder that it saves then, in its own form."""
-    import sentence_transformers
+    import sentence_transformers as st
 
     model = small_model(vocabulary, VECTORS[name], family)
     (tmp_path / "bertjax").mkdir()
     write_hugging_face(model, tmp_path / "bertjax")
     _assert_same_vectors(model, tmp_path / "bertjax")
-    peer = getattr(
-        sentence_transformers, sentence_transformers_check.CLASSES[model.embedding.kind]
-    )(str(tmp_path / "bertjax"), device="cpu")
+    peer = getattr(st, sentence_transformers_check.CLASSES[model.embedding.kind])(
+        str(tmp_path / "bertjax"), device="cpu"
+    )
     peer.save_pretrained(str(tmp_path / "peer"), create_model_card=False)
     again = read_hugging_face(tmp_path / "peer", "hf:peer")
     assert again.embedding == model.embedding
     _assert_same_params(again, model)
+
+
+@pytest.mark.peers
+def test_activation_functions_are_those_of_pytorch():
+    import torch
+
+    x = np.linspace(-25, 25, 501, dtype=np.float32)
+    for name, own in sentence_transformers._ACTIVATIONS.items():
+        module = "linear" if name == "Identity" else "activation"
+        expected = getattr(getattr(torch.nn.modules, module), name)()(torch.from_numpy(x))
+        assert_close(np.asarray(ACTIVATIONS[own](x)), expected.numpy())
+    assert set(sentence_transformers._ACTIVATIONS.values()) == set(ACTIVATIONS)
 
 
 @pytest.mark.peers
@@ -459,6 +499,9 @@ def test_the_card(vocabulary):
     assert "vectors of texts are sparse, compared by dot, queries after 'the dog, '" in card
     card = model_card(small_model(vocabulary, VECTORS["mean"]), "texts", {}, {})
     assert "pipeline_tag: sentence-similarity\n" in card
+    card = model_card(_scorer(vocabulary, SCORINGS["ModernBERT's"]), "pairs", {}, {})
+    assert card.startswith("---\nlibrary_name: sentence-transformers\npipeline_tag: text-ranking\n")
+    assert 'CrossEncoder("pairs")' in card
 
 
 # ------------------------------------------------------------------------------ rerankers
@@ -542,6 +585,61 @@ def test_what_a_reranker_does_not_compute(reranker):
     _change(folder / SETTINGS, default_prompt_name="any")
     with pytest.raises(InputError, match="the prompt 'a: ' before the texts of a reranker"):
         read_hugging_face(folder, "hf:reranker")
+
+
+SCORINGS = {
+    "product alone": Embedding(pooling="max", normalize=False),
+    "ModernBERT's": Embedding(
+        pooling="cls",
+        modules=(VectorModule(width=24, activation="gelu"), VectorModule(kind="layer_norm")),
+        normalize=False,
+    ),
+}
+
+
+def _scorer(vocabulary, scoring: Embedding, family: str = "bert", classes: int = 1):
+    """A model that scores pairs by modules, in the form of a classifier."""
+    modules = (*scoring.modules, VectorModule(width=classes))
+    vectors = dataclasses.replace(scoring, modules=modules)
+    return sentence_transformers.as_scorer(small_model(vocabulary, vectors, family))
+
+
+@pytest.mark.parametrize("classes", [1, 3])
+@pytest.mark.parametrize("name", SCORINGS)
+def test_a_reranker_of_modules_out_and_in(vocabulary, tmp_path, name, classes):
+    model = _scorer(vocabulary, SCORINGS[name], classes=classes)
+    model = dataclasses.replace(model, task={"max_length": 9})
+    write_hugging_face(model, tmp_path)
+    assert _json(tmp_path / "config.json")["architectures"] == ["BertModel"]
+    last = _json(tmp_path / "modules.json")[-1]["path"]
+    assert _json(tmp_path / last / "config.json")["module_output_name"] == "scores"
+    again = read_hugging_face(tmp_path, "hf:again")
+    assert (again.scoring, again.embedding) == (SCORINGS[name], None)
+    assert again.head_type == head_types.SEQUENCE_CLASSIFICATION
+    assert (again.task, again.missing, again.additional) == ({"max_length": 9}, (), ())
+    assert len(again.classes) == classes and again.identity == model.identity
+    _assert_same_params(again, model)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("family, name", zip(("bert", "modernbert"), SCORINGS, strict=True))
+def test_a_reranker_of_modules_computes_the_same(vocabulary, tmp_path, family, name):
+    """Of our folder, and we of one that it has built and saved itself."""
+    from sentence_transformers import CrossEncoder
+    from torch.nn import Identity
+
+    model = _scorer(vocabulary, SCORINGS[name], family)
+    pairs = [("the cat", "a dog runs."), ("Blue house?", "house"), ("a", "the cats running")]
+    (tmp_path / "ours").mkdir()
+    write_hugging_face(model, tmp_path / "ours")
+    peer = CrossEncoder(str(tmp_path / "ours"), device="cpu")
+    logits = np.array(_logits(model, pairs))
+    assert_close(peer.predict(pairs, activation_fn=Identity()), logits)
+    assert_close(peer.predict(pairs), 1 / (1 + np.exp(-logits)))
+    peer.save_pretrained(str(tmp_path / "peer"), create_model_card=False)
+    again = read_hugging_face(tmp_path / "peer", "hf:peer")
+    assert again.scoring == SCORINGS[name] and again.kept["activation_fn"] == SIGMOID
+    _assert_same_params(again, model)
 
 
 @pytest.mark.peers

@@ -11,6 +11,7 @@ from bertjax.base.errors import InputError
 from bertjax.interop import json_files
 from bertjax.interop.json_files import read_optional
 from bertjax.interop.tokenizer_files import differences, read_tokenizer, write_tokenizer
+from bertjax.text.extension import check_extensible
 from bertjax.text.special_tokens import SPECIAL_TOKENS
 from bertjax.text.template import Template
 from bertjax.text.tokenizer import Tokenizer
@@ -335,8 +336,15 @@ GAP = {piece: number + (number > 6) for number, piece in enumerate(PIECES)}
         (CONFIG, ["tokenizer_class"], "RobertaTokenizer", "tokenizer_class is 'RobertaTokenizer'"),
         (CONFIG, ["mask_token"], "<mask>", r"mask_token is '<mask>', where BERT has \[MASK\]"),
         (CONFIG, ["cls_token"], {"content": "<s>"}, "cls_token is '<s>'"),
-        (CONFIG, ["added_tokens_decoder"], {"17": {"content": "x"}}, r"1 added tokens \('x'\)"),
-        (CONFIG, ["additional_special_tokens"], list("abcd"), "4 added tokens .*'c', ..."),
+        (CONFIG, ["added_tokens_decoder"], {"x": {"content": "x"}}, r"1 added tokens \('x'\)"),
+        (
+            CONFIG,
+            ["added_tokens_decoder"],
+            {"18": {"content": "x"}},
+            "'x' has id 18, where the next is 17",
+        ),
+        (CONFIG, ["added_tokens_decoder"], {"6": {"content": "the"}}, "'the' has id 6, and 5 in"),
+        (CONFIG, ["additional_special_tokens"], list("bcde"), "4 added tokens .*'d', ..."),
     ],
     ids=str,
 )
@@ -351,9 +359,98 @@ def test_added_tokens_in_a_file_of_their_own(written):
     (written / "added_tokens.json").write_text('["<e1>"]')
     with pytest.raises(InputError, match=r"added_tokens\.json: .*\['<e1>'\]: expected `object`"):
         read_tokenizer(written)
-    (written / "added_tokens.json").write_text('{"[MASK]": 4, "<e1>": 17}')
-    with pytest.raises(InputError, match=r"added_tokens\.json: 1 added tokens \('<e1>'\)"):
+    (written / "added_tokens.json").write_text('{"[MASK]": 4, "<e1>": 18}')
+    with pytest.raises(InputError, match=r"'<e1>' has id 18, where the next is 17"):
         read_tokenizer(written)
+
+
+@pytest.fixture
+def owned(written):
+    """The folder with tokens that its owner added: markers, words, and an unused place."""
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
+    library = json.loads((written / LIBRARY).read_text())
+    library["added_tokens"] += [
+        {"id": 5, "content": "the"} | flags | {"single_word": True},
+        {"id": 17, "content": "<e1>"} | flags | {"special": True, "lstrip": True},
+        {"id": 18, "content": "dogcat"} | flags | {"normalized": True},
+        {"id": 19, "content": "New York"} | flags | {"normalized": True, "single_word": True},
+        {"id": 20, "content": "##x"} | flags,
+    ]
+    (written / LIBRARY).write_text(json.dumps(library))
+    change(written / CONFIG, "additional_special_tokens", value=["<e1>"])
+    return written
+
+
+OWNED_TEXTS = [*TEXTS, "the <e1> dogcats DogCat", "new york New Yorks, a##x <e1>the cats"]
+
+
+def test_added_tokens_of_its_owner_there_and_back(owned, tmp_path):
+    tokenizer = read_tokenizer(owned)
+    assert tokenizer.tokens[17:] == ["<e1>", "dogcat", "New York", "##x"]
+    assert not tokenizer.continues_word[17:].any()
+    assert differences(tokenizer, owned, OWNED_TEXTS) == []
+    (ids, places), (again, _) = tokenizer.encode_with_offsets(OWNED_TEXTS[-2:])
+    assert [tokenizer.tokens[each] for each in ids] == "the <e1> dogcat [UNK] dogcat".split()
+    assert [OWNED_TEXTS[-2][a:b] for a, b in places] == "the <e1> dogcat s DogCat".split()
+    assert tokenizer.encode(OWNED_TEXTS[-2:]) == [ids, again]
+    assert [tokenizer.tokens[each] for each in again[:2]] == ["New York", "[UNK]"]
+    with pytest.raises(InputError, match="a WordPiece with added tokens, whose ids would change"):
+        check_extensible(tokenizer, "it")
+    written, saved = tmp_path / "written", tmp_path / "saved"
+    written.mkdir()
+    saved.mkdir()
+    write_tokenizer(tokenizer, written, 512)
+    for without in ("nothing", LIBRARY):
+        (written / without).unlink(missing_ok=True)
+        assert read_tokenizer(written).identity == tokenizer.identity
+    assert (written / "vocab.txt").read_bytes() == DATA
+    tokenizer.save(saved)
+    assert Tokenizer.open(saved).identity == tokenizer.identity != tokenizer_with().identity
+
+
+def test_added_tokens_of_old_files(written):
+    (written / LIBRARY).unlink()
+    (written / "added_tokens.json").write_text('{"[MASK]": 4, "<e1>": 17, "Dogcat": 18}')
+    change(written / SPECIAL, "additional_special_tokens", value=["<e1>"])
+    special, normalized = (
+        {token["content"]: token[flag] for token in read_tokenizer(written).added_tokens}
+        for flag in ("special", "normalized")
+    )
+    assert special == {"<e1>": True, "Dogcat": False}
+    assert normalized == {"<e1>": False, "Dogcat": True}
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("how", ["fast", "old", "written"])
+def test_added_tokens_as_in_transformers(written, tmp_path, how):
+    from transformers import AddedToken, AutoTokenizer
+
+    peer = AutoTokenizer.from_pretrained(written)
+    peer.add_tokens(["dogcat", AddedToken("New York", single_word=True)])
+    peer.add_special_tokens({"additional_special_tokens": ["<e1>"]})
+    folder = tmp_path / "peer"
+    peer.save_pretrained(folder)
+    tokenizer = read_tokenizer(folder)
+    assert tokenizer.tokens[17:] == ["dogcat", "New York", "<e1>"]
+    if how == "written":
+        folder = tmp_path / "again"
+        folder.mkdir()
+        write_tokenizer(tokenizer, folder, 512)
+        peer = AutoTokenizer.from_pretrained(folder)
+    if how == "old":
+        (folder / LIBRARY).unlink()
+        ids = {"dogcat": 17, "New York": 18, "<e1>": 19}
+        (folder / "added_tokens.json").write_text(json.dumps(ids))
+        for file in (SPECIAL, CONFIG):
+            content = json.loads((written / file).read_text())
+            content["additional_special_tokens"] = ["<e1>"]
+            (folder / file).write_text(json.dumps(content))
+        (folder / "vocab.txt").write_bytes(DATA)
+        tokenizer = read_tokenizer(folder)
+        peer = AutoTokenizer.from_pretrained(folder)
+    texts = [text for text in OWNED_TEXTS if how != "old" or "Yorks" not in text]
+    expected = peer(texts, add_special_tokens=False)["input_ids"]
+    assert tokenizer.encode(texts, special=True) == expected
 
 
 def test_pieces_may_be_called_as_numbers_that_have_a_limit(written):

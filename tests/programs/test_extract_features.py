@@ -16,6 +16,7 @@ from bertjax.inference.features.compute import Extractor, Options
 from bertjax.inference.features.extract import extract
 from bertjax.inference.features.result import Shards
 from bertjax.inference.features.texts import FIRST_PIECES, KINDS, TOKENS, WORDS, TextEncoder
+from bertjax.interop import proof
 from bertjax.interop.pretrained import Pretrained
 from bertjax.models.encoders import head_types
 from bertjax.models.encoders.elmo.encoder import states_shape
@@ -24,6 +25,7 @@ from bertjax.models.encoders.registry import make_encoder
 from bertjax.models.encoders.transformer import Transformer
 from bertjax.models.heads.embedding import Embedding
 from bertjax.models.heads.head_specs import text_inputs
+from bertjax.models.heads.vector_modules import VectorModule
 from bertjax.programs import extract_features
 from bertjax.programs.extract_features import parse_layers
 from bertjax.text.special_tokens import SPECIAL_TOKENS
@@ -32,6 +34,7 @@ from bertjax.training.model import zeros
 from tests.helpers.closeness import assert_close
 from tests.helpers.slow_cases import others_slow
 from tests.helpers.small_elmo import batch_of, small_elmo
+from tests.helpers.small_models import vector_model
 
 VOCABULARY = [
     *SPECIAL_TOKENS,
@@ -403,6 +406,22 @@ def test_the_models_own_vectors_by_default(model, tmp_path, monkeypatch, capsys)
         assert Options().of_model(other) == Options()
 
 
+def test_vectors_of_modules_and_their_first_numbers(vocabulary):
+    modules = VectorModule(width=9, activation="tanh"), VectorModule(kind="layer_norm")
+    model = vector_model(vocabulary, Embedding(modules=modules, normalize=False))
+    texts = ["the cat sat", "a dog , 7"]
+
+    def extracted(**options):
+        extractor = Extractor(model, Options(**options).of_model(model.embedding))
+        return np.concatenate(extractor.vectors(list(extractor.encoder.encode(texts))))
+
+    wanted = np.stack(proof.vectors(model, texts, query=False))
+    assert_close(extracted(), wanted)
+    cut = wanted[:, :5] / np.linalg.norm(wanted[:, :5], axis=1, keepdims=True)
+    assert_close(extracted(dimensions=5), cut)
+    assert extracted(features="mean").shape == (2, 24)  # of the encoder
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -414,6 +433,8 @@ def test_the_models_own_vectors_by_default(model, tmp_path, monkeypatch, capsys)
         (Options(max_length=33), "--max_length=33: must be from 3 to 32"),
         (Options(max_length=2), "--max_length=2: must be from 3 to 32"),
         (Options("median"), "--features=median: must be one of tokens, words"),
+        (Options(dimensions=3), "--dimensions=3: only dense .* these are of tokens"),
+        (Options("mean", dimensions=25), "--dimensions=25: must be from 1 to 24"),
         (Options(combine="mean"), "--combine=mean: must be one of concat, sum"),
     ],
 )

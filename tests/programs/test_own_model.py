@@ -14,9 +14,11 @@ from bertjax.models.encoders import head_types
 from bertjax.programs import convert, masked_text, prepare, pretrain
 from bertjax.runs import same_text
 from bertjax.runs.source import open_model
+from bertjax.text.template import Template
 from bertjax.training.evaluation import Evaluator
 from configs import pretrain_continue
-from tests.helpers.tiny_run import rows_of, tiny_config, write_text
+from tests.helpers.tiny_run import ONE_LENGTH, rows_of, tiny_config, write_text
+from tests.text.gemma_vocabulary import learn_gemma
 
 
 @pytest.fixture(scope="module")
@@ -161,3 +163,39 @@ def test_pre_training_goes_on(family, tiny_corpus, exported, corpora, tmp_path, 
     after = same_text.evaluate(own, str(corpora / "new"))
     assert after["tokens_per_word"] < before["tokens_per_word"]
     assert after["word_loss"] < before["word_loss"]
+
+
+@pytest.mark.slow
+@pytest.mark.peers
+def test_mmbert_goes_on(tmp_path):
+    """A folder of transformers' ModernBERT with Gemma's tokenizer: read, trained, and written."""
+    from transformers import ModernBertConfig, ModernBertForMaskedLM
+
+    source, text = tmp_path / "hf", tmp_path / "text.txt"
+    write_text(text)
+    settings = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2)
+    settings |= dict(num_attention_heads=2, max_position_embeddings=64, initializer_range=0.15)
+    ids = dict(bos_token_id=2, cls_token_id=1, eos_token_id=1, sep_token_id=1, pad_token_id=0)
+    config = ModernBertConfig(vocab_size=320, **settings, **ids)
+    ModernBertForMaskedLM(config).save_pretrained(source)
+    content = learn_gemma(text.read_text().splitlines(), 320)
+    (source / "tokenizer.json").write_text(json.dumps(content))
+    named = {f"{role}_token": f"<{role}>" for role in ("bos", "eos", "pad", "unk", "mask")}
+    named["tokenizer_class"] = "GemmaTokenizerFast"
+    (source / "tokenizer_config.json").write_text(json.dumps(named))
+    prepare.run([f"text:{text}"], tmp_path / "corpus", vocabulary=f"hf:{source}", held_out=0.1)
+    config = tiny_config(tmp_path / "corpus", objective="masked_lm", **ONE_LENGTH)
+    config |= dict(init_from=f"hf:{source}", short_probability=0.0)
+    config["model"] = pretrain_continue.get_config("modernbert").to_dict()["model"]
+    config["model"] |= dict(compute_dtype="float32", vocab_multiple=1)
+    assert pretrain.run(config, str(tmp_path / "run")) == 0
+    losses = [row["mlm_loss"] for row in rows_of(tmp_path / "run", "heldout")]
+    assert losses[-1] < losses[0] - 0.1
+    convert.run(str(tmp_path / "run"), f"hf:{tmp_path / 'own'}")
+    written = [
+        json.loads((each / "config.json").read_text()) for each in (source, tmp_path / "own")
+    ]
+    assert {each["model_type"] for each in written} == {"modernbert"}
+    assert open_model(f"hf:{tmp_path / 'own'}").tokenizer.template == Template(
+        *((2,), (1,), (1,)), second_type=0
+    )

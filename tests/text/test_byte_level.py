@@ -16,7 +16,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 from bertjax.base.errors import InputError
 from bertjax.inference import blanks
 from bertjax.inference.features.texts import TextEncoder
-from bertjax.text import byte_level
+from bertjax.text import spaced_bpe
 from bertjax.text.extension import extends
 from bertjax.text.special_tokens import SPECIAL_TOKENS
 from bertjax.text.tokenizer import Tokenizer
@@ -182,11 +182,11 @@ def test_words_are_those_of_the_pre_tokenizer(learned):
 def test_classes_of_characters():
     """A word goes on with characters of the class of its last one; a mark is no letter."""
     split = ByteLevel(add_prefix_space=False).pre_tokenize_str
-    classes = {"a": byte_level._LETTER, "1": byte_level._NUMBER, "-": byte_level._OTHER}
+    classes = {"a": spaced_bpe._LETTER, "1": spaced_bpe._NUMBER, "-": spaced_bpe._OTHER}
     characters = [*map(chr, range(0x21, 0x860)), *"\u2167\u20ac\u0905\u093e\u094d\u4e2d\U0001f642"]
     for character in characters:
         goes_on = [kind for last, kind in classes.items() if len(split(last + character)) == 1]
-        assert [byte_level._class_of(character)] == (goes_on or [0]), repr(character)
+        assert [spaced_bpe._class_of(character)] == (goes_on or [0]), repr(character)
 
 
 def test_a_character_in_parts_is_in_one_word(learned):

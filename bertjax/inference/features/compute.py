@@ -28,7 +28,8 @@ from bertjax.inference.rows import Column, Columns
 from bertjax.interop.pretrained import Pretrained
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.encoders.registry import make_encoder
-from bertjax.models.heads.embedding import DENSE, Embedding
+from bertjax.models.heads.embedding import DENSE, MODULES, Embedding, check_dimensions
+from bertjax.models.heads.vector_modules import BehindPooling, VectorModule, widths
 from bertjax.training.hardware import AUTO, resolved
 from bertjax.training.model import Arrays
 from bertjax.training.sharding.placement import data_parallel
@@ -48,6 +49,9 @@ class Options:
       layers: 0 for the embeddings, 1 to L for the layers; negative ones count from the last.
       combine: "concat" or "sum" of these layers.
       normalize: makes the (Euclidean) length of every vector 1. None: False.
+      modules: what follows the pooling. None: nothing; `of_model` takes those of the model's own
+        vectors.
+      dimensions: the first numbers of the vector of a text that are kept, at length 1. None: all.
       max_length: the most tokens of a text; None for the most that the model takes.
       truncate: cuts off the end of longer texts, instead of refusing them.
       compute_dtype: "float32", "bfloat16", or "auto" for what suits the device
@@ -63,6 +67,8 @@ class Options:
     layers: tuple[int, ...] = (-1,)
     combine: str = "concat"
     normalize: bool | None = None
+    modules: tuple[VectorModule, ...] | None = None
+    dimensions: int | None = None
     max_length: int | None = None
     truncate: bool = False
     compute_dtype: str = "float32"
@@ -75,6 +81,8 @@ class Options:
             return self
         defaults: dict[str, Any] = {"features": embedding.pooling}
         defaults |= {"max_length": embedding.passage_length or None}
+        if self.features is None and self.layers == (-1,):
+            defaults["modules"] = embedding.modules or None
         if (self.features or embedding.pooling) in POOLED:
             defaults["normalize"] = embedding.normalize
         return dataclasses.replace(
@@ -131,7 +139,11 @@ class Extractor:
             )
         self.options, self._spec, self._max_length = options, spec, max_length
         self.encoder = TextEncoder(pretrained.tokenizer, features, max_length)
-        self.width = spec.hidden_size * (len(options.layers) if options.combine == "concat" else 1)
+        joined = len(options.layers) if options.combine == "concat" else 1
+        whole = widths(options.modules or (), spec.hidden_size * joined)[-1]
+        kind = DENSE if features in POOLED else f"of {features}"
+        check_dimensions(options.dimensions, kind, whole)
+        self.width = options.dimensions or whole
         self.identity = pretrained.identity
         self._pad_id = pretrained.tokenizer.pad_id
         self._ids = "characters" if family.reads_characters else "input_ids"
@@ -140,7 +152,9 @@ class Extractor:
         self._states: Any = None
         if family.states:
             self._states = np.zeros((self._rows, *family.states(spec)), np.float32)
-        self._params = jax.device_put(pretrained.params[spec.encoder], placement.replicated)
+        parts = (spec.encoder, *Embedding(modules=options.modules or ()).parts)
+        params = {part: pretrained.params[part] for part in parts}
+        self._params = jax.device_put(params, placement.replicated)
         self._computed = self._needed = 0
 
     @property
@@ -216,7 +230,8 @@ def _compute(spec: EncoderSpec, options: Options, params: Mapping[str, Any], bat
     """The vectors, float32 [B, G or more, W]; with streams, also the states after the batch."""
     encoder = make_encoder(spec)
     method = "read" if options.streams else "hidden_states"
-    outputs: Any = encoder.apply({"params": params}, batch, deterministic=True, method=method)
+    of_encoder = {"params": params[spec.encoder]}
+    outputs: Any = encoder.apply(of_encoder, batch, deterministic=True, method=method)
     states, after = outputs if options.streams else (outputs, None)
     chosen = [states[layer].astype(jnp.float32) for layer in options.layers]
     x = jnp.concatenate(chosen, -1) if options.combine == "concat" else sum(chosen[1:], chosen[0])
@@ -228,6 +243,10 @@ def _compute(spec: EncoderSpec, options: Options, params: Mapping[str, Any], bat
         member = jax.nn.one_hot(groups, count, axis=1)  # [B, G, S]
         x = jnp.matmul(member, x, precision=jax.lax.Precision.HIGHEST)
         x /= jnp.maximum(member.sum(-1, keepdims=True), 1.0)
-    if options.normalize:
+    if options.modules:
+        behind: Any = BehindPooling(options.modules).apply({"params": params.get(MODULES, {})}, x)
+        x = behind
+    x = x[..., : options.dimensions]
+    if options.normalize or options.dimensions:
         x /= jnp.maximum(jnp.linalg.norm(x, axis=-1, keepdims=True), 1e-12)
     return (x, after) if options.streams else x

@@ -15,11 +15,14 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from bertjax.base import axes
+from bertjax.base.checks import check_range
+from bertjax.base.errors import InputError
 from bertjax.base.limits import CountOrNone, Width, check_limits
 from bertjax.models.encoders import head_types
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.encoders.registry import make_encoder
 from bertjax.models.heads.output_heads import masked_lm
+from bertjax.models.heads.vector_modules import NORMALIZE, BehindPooling, VectorModule, widths
 from bertjax.models.layers.dense import Dense, parameter
 from bertjax.models.layers.pooling import take_positions
 from bertjax.models.layers.similarity import SIMILARITIES, Vectors, normalized
@@ -34,6 +37,7 @@ _SIMILARITIES = {
 }
 COUNTED = "counted_mask"  # int [B, S], 1 on the tokens of which the vectors are made
 PROJECTION = "projection"  # the part of late interaction
+MODULES = "modules"  # the part behind the pooling
 SCALE = "log_scale"  # the part of a learned scale
 
 
@@ -44,7 +48,9 @@ class Embedding:
     Attributes:
       kind: "dense", "late" or "sparse".
       pooling: of the tokens that count, for "dense": "mean", "max", "cls" (the first) or "last".
-      normalize: whether vectors have length 1; those of "late" always have.
+      modules: what follows the pooling of "dense". (): those of the weights that training starts
+        from, or none.
+      normalize: whether vectors have length 1 in the end; those of "late" always have.
       similarity: a key of `bertjax.models.layers.similarity.SIMILARITIES`; "": the usual one of the
         kind.
       width: the width of the vectors of "late".
@@ -59,6 +65,8 @@ class Embedding:
 
     kind: str = DENSE
     pooling: str = "mean"
+    # An identity is made of the representation, in which there were no modules at first.
+    modules: tuple[VectorModule, ...] = dataclasses.field(default=(), repr=False)
     normalize: bool = True
     similarity: str = ""
     width: Width = 128
@@ -71,6 +79,10 @@ class Embedding:
     def __post_init__(self):
         check_limits(self, kind=KINDS, pooling=POOLINGS)
         check_limits(self, similarity=("", *_SIMILARITIES[self.kind]))
+        if self.modules and self.kind != DENSE:
+            raise ValueError(
+                f"modules={self.modules}: only vectors of the kind {DENSE!r} have them"
+            )
 
     @property
     def compared_by(self) -> str:
@@ -94,13 +106,25 @@ class Embedding:
         """What vectors these are: "dense, mean, of length 1, compared by cosine"."""
         what = [self.kind]
         if self.kind == DENSE:
-            what += [self.pooling, *["of length 1"] * self.normalize]
+            what += [self.pooling, *(module.in_words for module in self.modules)]
+            what += ["of length 1"] * self.normalize
         if self.kind == LATE:
             what.append(f"of width {self.width}")
         what.append(f"compared by {self.compared_by}")
         prompts = {"queries": self.query_prompt, "passages": self.passage_prompt}
         what += [f"{texts} after {prompt!r}" for texts, prompt in prompts.items() if prompt]
         return ", ".join(what)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The parts of a model, besides its encoder and heads, that make its vectors."""
+        if self.kind == LATE:
+            return (PROJECTION,)
+        return (MODULES,) * any(module.kind != NORMALIZE for module in self.modules)
+
+    def dimensions(self, hidden_size: int) -> int:
+        """The numbers of a dense vector, over an encoder of that size."""
+        return widths(self.modules, hidden_size)[-1]
 
     def prompt(self, query: bool) -> str:
         """What is put before a query or a passage."""
@@ -120,6 +144,7 @@ class VectorModel(nn.Module):
     spec: EncoderSpec
     embedding: Embedding
     scale: float = 0.0  # where a learned factor of all similarities begins; 0: there is none
+    dimensions: int = 0  # dense vectors are cut to so many numbers, and made to length 1; 0: whole
 
     def setup(self) -> None:
         spec = self.spec
@@ -128,6 +153,8 @@ class VectorModel(nn.Module):
             sides = {axes.EMBED: spec.hidden_size}, {axes.EMBED_OUT: self.embedding.width}
             init = nn.initializers.normal(spec.initializer_range)
             self.projection = Dense(*sides, init, spec.precision.exact, use_bias=False)
+        if self.embedding.modules:
+            self.modules = BehindPooling(self.embedding.modules, spec.initializer_range)
         if self.embedding.kind == SPARSE:
             self.masked_lm = masked_lm(spec)
         if self.scale:
@@ -157,7 +184,36 @@ class VectorModel(nn.Module):
             vectors = weights.max(1)[:, : self.spec.vocab_size]
         else:
             vectors = pooled(states.astype(jnp.float32), mask, pooling)
+            if self.embedding.modules:
+                vectors = self.modules(vectors)
+        if self.dimensions:
+            return normalized(vectors[:, : self.dimensions])
         return normalized(vectors) if self.embedding.normalize and kind == DENSE else vectors
+
+
+class PooledModules(nn.Module):
+    """One vector of the tokens of a text, and the modules behind it."""
+
+    embedding: Embedding
+    initializer_range: float
+
+    @nn.compact
+    def __call__(self, states: jax.Array, mask: jax.Array, deterministic: bool) -> jax.Array:
+        vectors = pooled(states.astype(jnp.float32), mask, self.embedding.pooling)
+        behind = BehindPooling(self.embedding.modules, self.initializer_range, name=MODULES)
+        return behind(vectors)
+
+
+def check_dimensions(dimensions: int | None, kind: str, width: int) -> None:
+    """Raises InputError if vectors of a kind and a width cannot be cut to `dimensions`."""
+    if dimensions is None:
+        return
+    if kind != DENSE:
+        raise InputError(
+            f"--dimensions={dimensions}: only dense vectors of texts have numbers that can be left "
+            f"out, and these are {kind}: leave it out"
+        )
+    check_range("--dimensions", dimensions, 1, width)
 
 
 def pooled(states: jax.Array, mask: jax.Array, pooling: str) -> jax.Array:

@@ -20,6 +20,7 @@ from bertjax.models.encoders.registry import family_of, make_encoder
 from bertjax.models.heads.answer_network import AnswerNetwork
 from bertjax.models.heads.bilstm import BiLstm
 from bertjax.models.heads.crf import Crf
+from bertjax.models.heads.embedding import Embedding, PooledModules
 from bertjax.models.heads.output_heads import masked_lm, pooler, token_head
 from bertjax.models.layers.dense import Dense
 from bertjax.models.layers.dropout import Dropout
@@ -70,9 +71,9 @@ class _Model(nn.Module):
             states = self.bilstm(states, inputs["input_mask"], deterministic=deterministic)
         return states
 
-    def output_layer(self, head_type: str) -> Dense:
+    def output_layer(self, head_type: str, width: int = 0) -> Dense:
         """The only new parameters but a BiLSTM's (section 4.1); they begin as in transformers."""
-        width = 2 * self.bilstm.hidden if self.bilstm else self.spec.hidden_size
+        width = width or (2 * self.bilstm.hidden if self.bilstm else self.spec.hidden_size)
         init = nn.initializers.normal(self.spec.initializer_range)
         sides = {axes.EMBED_OUT: width}, {axes.CLASSES: self.num_classes}
         use_bias = head_type not in family_of(self.spec).unbiased
@@ -83,17 +84,22 @@ class SequenceClassifier(_Model):
     """One text or a pair of them, into classes or a number: "logits" [B, C] (Figure 4a, b).
 
     With `predicts_next` also "next" [B, S, V], the logits of the token after each, in families
-    whose decoder has no parameters of its own.
+    whose decoder has no parameters of its own. With `scoring`, its pooling and modules are in the
+    place of the family's pooler, as in a CrossEncoder of modules.
     """
 
     head_type: str = head_types.SEQUENCE_CLASSIFICATION
     predicts_next: bool = False
+    scoring: Embedding | None = None
 
     def setup(self) -> None:
         super().setup()
-        if not self.bilstm:
+        if self.scoring:
+            self.pooler: nn.Module = PooledModules(self.scoring, self.spec.initializer_range)
+        elif not self.bilstm:
             self.pooler = pooler(self.spec, self.head_type)
-        self.classifier = self.output_layer(self.head_type)
+        width = self.scoring.dimensions(self.spec.hidden_size) if self.scoring else 0
+        self.classifier = self.output_layer(self.head_type, width)
         if self.predicts_next:
             self.decoder = masked_lm(self.spec)
 

@@ -64,10 +64,10 @@ class SimilarityJob:
         check_tracker(recipe.tracker)
         folder = local_folder(workdir)
         resolved = with_compute_dtype(recipe.config_dict, folder)
-        recipe = dataclasses.replace(recipe, config_dict=resolved, model=resolved["model"])
+        pretrained = open_model(recipe.init_from)
+        recipe = SimilarityRecipe.from_config(_with_modules(resolved, recipe, pretrained))
         free = free_keys(SimilarityRecipe)
         check_same_config(folder, recipe.config_dict, free, SimilarityRecipe.from_config)
-        pretrained = open_model(recipe.init_from)
         pretrained.check_reads_pieces()
         spec = recipe.spec(pretrained.spec, pretrained.origin)
         data = TrainingData.of(recipe)
@@ -141,7 +141,7 @@ class SimilarityJob:
         if embedding is None:
             length, _ = self.recipe.lengths(spec)
             about = about_reranker(length, self.recipe.loss.name)
-            return dataclasses.replace(model, task=about)
+            return dataclasses.replace(model, task=about, scoring=self.recipe.scoring)
         # A pooler was not trained, and stays as it was.
         kept = {name: tree for name, tree in self.pretrained.params.items() if name == "pooler"}
         return dataclasses.replace(
@@ -178,6 +178,23 @@ class SimilarityJob:
         )
 
 
+def _with_modules(
+    config: dict[str, Any], recipe: SimilarityRecipe, pretrained: Pretrained
+) -> dict[str, Any]:
+    """The config with the modules of the weights behind the pooling, if it names none."""
+    own = recipe.embedding or recipe.scoring
+    given = pretrained.embedding if recipe.embedding else pretrained.scoring
+    if not given or (recipe.embedding and recipe.embedding.kind != given.kind):
+        return config
+    rows = [dataclasses.asdict(module) for module in given.modules]
+    fields: dict[str, Any] = {"modules": rows} if rows else {}
+    if recipe.embedding is None:
+        fields["pooling"] = given.pooling
+    if own and own.modules not in ((), given.modules) or (recipe.scoring and own != given):
+        raise recipe.wrong("task.modules", "the weights have others: leave it out to take those")
+    return config | {"task": {**config["task"], **fields}} if fields else config
+
+
 def _classes(recipe: SimilarityRecipe) -> tuple[str, ...]:
     return () if recipe.embedding else ("LABEL_0",)
 
@@ -188,6 +205,10 @@ def _beginning(
     embedding = recipe.embedding
     if embedding is None:
         parts = pretrained.beginning(head_types.SEQUENCE_CLASSIFICATION, _classes(recipe))
+        if recipe.scoring and recipe.scoring == pretrained.scoring:
+            parts = dict(pretrained.params)
+        elif recipe.scoring:  # its parts have other arrays than those of the same names
+            parts = {spec.encoder: pretrained.params[spec.encoder]}
     else:
         parts = pretrained.beginning(head_type_of(embedding))
         if pretrained.embedding and pretrained.embedding.kind == embedding.kind:

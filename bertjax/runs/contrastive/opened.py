@@ -6,7 +6,7 @@ import jax
 
 from bertjax.interop.pretrained import Pretrained
 from bertjax.models.encoders import head_types
-from bertjax.models.heads.embedding import COUNTED, Embedding, VectorModel
+from bertjax.models.heads.embedding import COUNTED, Embedding, VectorModel, check_dimensions
 from bertjax.models.heads.head_specs import text_inputs
 from bertjax.runs.contrastive.evaluation import Comparer
 from bertjax.runs.contrastive.evaluator import comparer_of
@@ -36,11 +36,11 @@ class Opened(NamedTuple):
         )
 
 
-def open_vectors(source: str | Source) -> Opened:
+def open_vectors(source: str | Source, dimensions: int | None = None) -> Opened:
     """Opens a model from any source of `open_model`.
 
     A classifier with one output is a reranker. An encoder that has not learned to make vectors
-    gives the mean of its tokens.
+    gives the mean of its tokens. `dimensions` are the first numbers of dense vectors that are kept.
     """
     pretrained = open_model(source)
     pretrained.check_reads_pieces()
@@ -48,12 +48,14 @@ def open_vectors(source: str | Source) -> Opened:
     print(pretrained.summary())
     inputs = text_inputs(spec, B=1, S=8)
     if pretrained.head_type == head_types.SEQUENCE_CLASSIFICATION and len(pretrained.classes) == 1:
+        check_dimensions(dimensions, "scores of pairs", 0)
         module = pretrained.model()
     else:
         if embedding is None:
             embedding = Embedding()
             print("  its vectors: the mean of the tokens, because it has learned none")
-        module = VectorModel(spec, embedding)
+        check_dimensions(dimensions, embedding.kind, embedding.dimensions(spec.hidden_size))
+        module = VectorModel(spec, embedding, dimensions=dimensions or 0)
         inputs |= {COUNTED: inputs["input_ids"]}
     model = Model.of(module, inputs)
     shapes = jax.eval_shape(model.init, jax.random.key(0))

@@ -5,11 +5,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Self
 
-from bertjax.base.checks import check_divides, check_given, check_range
+from bertjax.base.checks import check_choice, check_divides, check_given, check_range
 from bertjax.base.limits import Count, CountOrNone, Free, Meta, Names, Tokens, Weight
 from bertjax.data.corpus.weights import check_weights, split_weight
 from bertjax.models.encoders.contract import EncoderSpec
-from bertjax.models.heads.embedding import DENSE, KINDS, SPARSE, Embedding
+from bertjax.models.heads.embedding import DENSE, KINDS, POOLINGS, SPARSE, Embedding
+from bertjax.models.heads.vector_modules import VectorModule
 from bertjax.models.layers.similarity import SIMILARITIES
 from bertjax.objectives.similarity import RerankingObjective, SimilarityObjective
 from bertjax.objectives.similarity_losses import LOSSES, CoSent, SimilarityLoss
@@ -54,9 +55,19 @@ class Reranker:
 
     Attributes:
       length: the most tokens of such a sequence; 0: as many as the encoder takes.
+      pooling: what makes one vector of the tokens: "mean", "max", "cls" or "last"; "": as in the
+        weights, or else as the family's classifiers.
+      modules: what follows that pooling, before the score.
     """
 
     length: CountOrNone = 0
+    pooling: str = ""
+    modules: tuple[VectorModule, ...] = ()
+
+    def __post_init__(self):
+        check_choice("pooling", self.pooling, ("", *POOLINGS))
+        if self.modules and not self.pooling:
+            raise ValueError(f"modules={self.modules}: set pooling, too")
 
 
 OPTIMIZER = dataclasses.replace(fine_tuning.OPTIMIZER, learning_rate=2e-5)
@@ -125,6 +136,14 @@ class SimilarityRecipe(TrainingRecipe):
         return self.task if isinstance(self.task, Embedding) else None
 
     @property
+    def scoring(self) -> Embedding | None:
+        """What makes the vector of a pair, where it is not the family's own pooler."""
+        task = self.task
+        if not isinstance(task, Reranker) or not task.pooling:
+            return None
+        return Embedding(pooling=task.pooling, modules=task.modules, normalize=False)
+
+    @property
     def length(self) -> int:
         """The most tokens of a pair that a reranker reads; 0: as many as the encoder takes."""
         return self.task.length if isinstance(self.task, Reranker) else 0
@@ -185,7 +204,7 @@ class SimilarityRecipe(TrainingRecipe):
     def objective(self) -> SimilarityObjective | RerankingObjective:
         """What is minimized."""
         if self.embedding is None:
-            return RerankingObjective(loss=self.loss, chunks=self.chunks)
+            return RerankingObjective(loss=self.loss, chunks=self.chunks, scoring=self.scoring)
         return SimilarityObjective(
             embedding=self.embedding,
             loss=self.loss,

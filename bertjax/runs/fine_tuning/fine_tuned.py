@@ -78,7 +78,7 @@ class OneModel:
         dtype = resolved(compute_dtype or spec.compute_dtype, placement.mesh.devices.flat[0])
         spec = dataclasses.replace(spec, compute_dtype=dtype)
         self._predictor = Predictor(
-            encoder_with_head(self.family, spec, pretrained.bilstm),
+            encoder_with_head(self.family, spec, pretrained.bilstm, pretrained.scoring),
             TASK_LOSSES[self.family.objective],
             placement,
             pad_id=pretrained.tokenizer.pad_id,

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping
 from functools import partial
+from typing import Any
 
 import jax
 import numpy as np
@@ -12,6 +13,7 @@ from bertjax.base.progress import Progress
 from bertjax.inference.batcher import Batcher
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.heads.bilstm import BiLstm
+from bertjax.models.heads.embedding import Embedding
 from bertjax.models.heads.head_specs import HEAD_SPECS
 from bertjax.models.heads.tasks import OUTPUT_LAYERS
 from bertjax.objectives.task_losses import TASK_LOSSES, TaskLoss
@@ -28,9 +30,15 @@ def class_names(family: Family) -> tuple[str, ...]:
     return family.classes or ("LABEL_0",)  # transformers' name for the only row
 
 
-def encoder_with_head(family: Family, spec: EncoderSpec, bilstm: BiLstm | None = None) -> Model:
-    """The encoder with the head that a family needs, and with `bilstm` between them."""
-    return encoder_with_heads({"": family}, spec, bilstm)
+def encoder_with_head(
+    family: Family,
+    spec: EncoderSpec,
+    bilstm: BiLstm | None = None,
+    scoring: Embedding | None = None,
+) -> Model:
+    """The encoder with the head that a family needs, and what stands between them."""
+    model = encoder_with_heads({"": family}, spec, bilstm)
+    return _with_module(model, scoring=scoring) if scoring else model
 
 
 def encoder_with_heads(
@@ -57,9 +65,12 @@ def encoder_with_heads(
 
 def predicting_next(model: Model) -> Model:
     """The same model of whole texts, which also gives the logits of each next token."""
+    return _with_module(model, predicts_next=True)
+
+
+def _with_module(model: Model, **settings: Any) -> Model:
     part = model.parts[""]
-    module = part.module.clone(predicts_next=True)
-    return Model({"": dataclasses.replace(part, module=module)})
+    return Model({"": dataclasses.replace(part, module=part.module.clone(**settings))})
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Contrastive runs from a config to a model: of vectors of each kind, and of scores."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -8,18 +9,23 @@ import pytest
 from bertjax.base.errors import InputError
 from bertjax.config import similarity_config
 from bertjax.interop.hugging_face import write_hugging_face
-from bertjax.programs import finetune
+from bertjax.interop.sentence_transformers import as_scorer
+from bertjax.models.heads.embedding import KINDS, Embedding
+from bertjax.models.heads.vector_modules import VectorModule
+from bertjax.programs import finetune, predict
 from bertjax.runs.contrastive.job import SimilarityJob
+from bertjax.runs.contrastive.opened import open_vectors
 from bertjax.runs.contrastive.recipe import SimilarityRecipe
 from bertjax.runs.fine_tuning.task_family import task_family_of
 from bertjax.runs.run_folder import read_config, read_results
-from bertjax.runs.source import open_model
+from bertjax.runs.source import open_model, open_source
 from bertjax.tasks.classification import Regression
 from bertjax.training.metrics_log import read_metrics
 from configs import finetune_embeddings, finetune_embeddings_16, finetune_reranker
+from tests.helpers.closeness import assert_close
 from tests.helpers.refused import assert_refused
 from tests.helpers.slow_cases import others_slow
-from tests.helpers.small_models import PIECES, small_model
+from tests.helpers.small_models import PIECES, small_model, vector_model
 
 NOUNS = ["cat", "dog", "house", "run", "blue", "7"]
 
@@ -71,7 +77,10 @@ def _kind(kind, **fields):
 def _case(name, weights, data):
     if name == "reranker":
         return _config(weights, data, finetune_reranker.get_config())
+    if name == "modules":
+        weights = _with_modules(data.parent)
     changes = {
+        "modules": {},
         "dense": dict(chunks=2, dimensions=(5, 24)),
         "late": _kind("late", width=6),
         "sparse": dict(_kind("sparse"), sparsity=(0.01, 0.02)),
@@ -82,7 +91,70 @@ def _case(name, weights, data):
     return config
 
 
-@pytest.mark.parametrize("name", others_slow(["dense", "late", "sparse", "reranker"], "reranker"))
+MODULES = VectorModule(width=9, activation="tanh"), VectorModule(kind="layer_norm")
+
+
+def _with_modules(folder):
+    """Weights that make vectors by modules behind the pooling."""
+    (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+    (folder / "model").mkdir()
+    write_hugging_face(
+        vector_model(folder / "vocab.txt", Embedding(modules=MODULES)), folder / "model"
+    )
+    return f"hf:{folder / 'model'}"
+
+
+def test_modules_are_trained_further(tmp_path):
+    """A config need not name them, and a new run names those of its weights."""
+    weights, data = _with_modules(tmp_path), write_pairs(tmp_path / "data")
+    job = SimilarityJob.of(_config(weights, data), str(tmp_path / "run"))
+    assert job.recipe.embedding.modules == MODULES
+    parts = {"bert", "modules"}
+    assert job.source.params.keys() == job.trainer.experiment.abstract_params.keys() == parts
+
+    def again(*modules):
+        config = _config(weights, data, **_kind("dense", modules=modules))
+        return SimilarityJob.of(config, str(tmp_path / "run"))
+
+    dense, norm = dict(width=9, activation="tanh"), dict(kind="layer_norm")
+    assert again(dense, norm).recipe.embedding == job.recipe.embedding
+    with pytest.raises(InputError, match="config.task.modules=.*: the weights have others"):
+        again(dense)
+    with pytest.raises(
+        InputError, match=r"task.modules\[0\].width=0: a dense module has one above"
+    ):
+        again(dict(kind="dense"))
+    with pytest.raises(InputError, match="task.modules=.*: only vectors of the kind 'dense'"):
+        SimilarityRecipe.from_config(_config(weights, data, **_kind("late", modules=[norm])))
+
+
+def test_a_reranker_of_modules_is_trained_further(tmp_path):
+    (tmp_path / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+    vectors = Embedding(modules=(*MODULES, VectorModule(width=1)), normalize=False)
+    model = as_scorer(vector_model(tmp_path / "vocab.txt", vectors))
+    (tmp_path / "model").mkdir()
+    write_hugging_face(model, tmp_path / "model")
+    data = write_pairs(tmp_path / "data", scored=True)
+    weights, run = f"hf:{tmp_path / 'model'}", tmp_path / "run"
+    config = _config(weights, data, finetune_reranker.get_config())
+    config.update(total_steps=4)
+    config.intervals.update(log=4, evaluate=4, checkpoint=4)
+    job = SimilarityJob.of(config, str(run))
+    assert job.recipe.scoring == model.scoring == dataclasses.replace(vectors, modules=MODULES)
+    assert job.source.params.keys() == {"bert", "pooler", "classifier"}
+    assert finetune.run(config, str(run)) == 0
+    found = open_model(str(run))
+    assert found.scoring == model.scoring and found.identity != model.identity
+    (tmp_path / "in.txt").write_text("the cat ||| a cat .\n")
+    predict.run(open_source(str(run)), str(tmp_path / "in.txt"), str(tmp_path / "out.jsonl"))
+    value = json.loads((tmp_path / "out.jsonl").read_text())["value"]
+    opened = open_vectors(str(run))
+    assert_close([value], opened.comparer.own(opened.params, [("the cat", "a cat .")], "x"))
+    with pytest.raises(InputError, match="--dimensions=1: only dense .* scores of pairs"):
+        open_vectors(str(run), 1)
+
+
+@pytest.mark.parametrize("name", others_slow([*KINDS, "modules", "reranker"], "reranker"))
 def test_from_a_config_to_a_model(name, weights, tmp_path):
     data, run = write_pairs(tmp_path / "data", scored=name == "reranker"), tmp_path / "run"
     config = _case(name, weights, data)
@@ -103,7 +175,8 @@ def test_from_a_config_to_a_model(name, weights, tmp_path):
         assert model.classes == ("LABEL_0",) and model.task["problem_type"] == "regression"
         assert task_family_of(model) == (Regression(pairs=True), 13)
     else:
-        assert model.embedding and model.embedding.kind == name
+        assert model.embedding and model.embedding.kind == {"modules": "dense"}.get(name, name)
+        assert model.embedding.modules == (MODULES if name == "modules" else ())
     # The same command again has nothing to do.
     again = json.loads((run / "results.json").read_text())
     assert finetune.run(config, str(run)) == 0

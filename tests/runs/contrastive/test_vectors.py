@@ -181,6 +181,20 @@ def vectors(tmp_path):
     return f"hf:{tmp_path / 'model'}"
 
 
+def test_the_first_numbers_of_vectors(vectors, tmp_path):
+    (tmp_path / "in.txt").write_text("cat\na dog .\n")
+    found = {}
+    for dimensions in (None, 5):
+        output = tmp_path / f"{dimensions}.jsonl"
+        predict_vectors.run(vectors, str(tmp_path / "in.txt"), str(output), None, 1, dimensions)
+        lines = map(json.loads, output.read_text().splitlines())
+        found[dimensions] = np.array([line["vector"] for line in lines])
+    first = found[None][:, :5]
+    assert_close(found[5], first / np.linalg.norm(first, axis=1, keepdims=True))
+    with pytest.raises(InputError, match="--dimensions=25: must be from 1 to 24"):
+        open_vectors(vectors, 25)
+
+
 @pytest.mark.slow
 def test_nearest_documents_and_scores(vectors, tmp_path, capsys):
     (tmp_path / "in.txt").write_text('cat\n\n{"text": "a dog .", "id": 7}\n')
