@@ -622,7 +622,7 @@ def test_a_reranker_of_modules_out_and_in(vocabulary, tmp_path, name, classes):
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize("family, name", zip(("bert", "modernbert"), SCORINGS, strict=True))
+@pytest.mark.parametrize("family, name", [*zip(("bert", "modernbert"), SCORINGS, strict=True)])
 def test_a_reranker_of_modules_computes_the_same(vocabulary, tmp_path, family, name):
     """Of our folder, and we of one that it has built and saved itself."""
     from sentence_transformers import CrossEncoder

@@ -128,6 +128,7 @@ def test_modules_are_trained_further(tmp_path):
         SimilarityRecipe.from_config(_config(weights, data, **_kind("late", modules=[norm])))
 
 
+@pytest.mark.slow
 def test_a_reranker_of_modules_is_trained_further(tmp_path):
     (tmp_path / "vocab.txt").write_text("\n".join(PIECES) + "\n")
     vectors = Embedding(modules=(*MODULES, VectorModule(width=1)), normalize=False)
