@@ -24,12 +24,13 @@ from tests.helpers.same_as_transformers import peer_of, same_as_transformers, sa
 from tests.helpers.slow_cases import others_slow
 from tests.helpers.small_models import CLASSES, FAMILIES, PIECES, family_model, small_spec
 
-LIKE_ROBERTA = ("roberta", "xlm-roberta", "camembert")
 CASES = [(name, kind) for name in FAMILIES for kind in PUBLISHED[name].classes]
-IN_TRANSFORMERS = [
+# XLM-RoBERTa and CamemBERT are RoBERTa with other classes.
+SAME_AS_ROBERTA = ("xlm-roberta", "camembert")
+PROVEN = [
     (name, kind)
     for name, kind in CASES
-    if name != "neobert" and kind not in PUBLISHED[name].elsewhere
+    if name != "neobert" and kind not in PUBLISHED[name].elsewhere  # transformers has none
 ]
 WITH_CLASSES = (head_types.SEQUENCE_CLASSIFICATION, head_types.TOKEN_CLASSIFICATION)
 VOCABULARY = len(PIECES)
@@ -84,7 +85,14 @@ def test_folders_are_bit_equal_there_and_back(name, kind, vocabulary, tmp_path):
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize("name, kind", IN_TRANSFORMERS)
+@pytest.mark.parametrize(
+    "name, kind",
+    others_slow(
+        PROVEN,
+        *(case for case in PROVEN if case[0] not in SAME_AS_ROBERTA),
+        *((name, head_types.MASKED_LM) for name in SAME_AS_ROBERTA),
+    ),
+)
 def test_the_same_as_transformers(name, kind, vocabulary):
     same_as_transformers(name, kind, vocabulary)
 
@@ -165,7 +173,7 @@ def test_positions_and_languages_that_a_batch_gives(name, vocabulary, tmp_path):
     inputs = alone | {"position_ids": positions.astype(np.int32)}
     hf_inputs = transformers_check.inputs(inputs)
     of_roberta = np.where(mask, positions + 2, 1)
-    hf_inputs["position_ids"] = torch.tensor(of_roberta if name in LIKE_ROBERTA else positions)
+    hf_inputs["position_ids"] = torch.tensor(of_roberta if name == "roberta" else positions)
     if name == "xlm":
         inputs["language_ids"] = np.where(in_b, 3, 1).astype(np.int32)
         hf_inputs["langs"] = torch.tensor(inputs["language_ids"]).long()
