@@ -158,6 +158,8 @@ class TransformerSpec(AttentionComputation, TransformerArchitecture):
                 f"{self.num_attention_heads} a width of {self.head_width}: rotary positions need "
                 "an even width"
             )
+        if self.position_buckets % 2:
+            raise ValueError(f"position_buckets={self.position_buckets}: must be even")
         if self.scan_layers and not self._layers_are_alike:
             raise ValueError(
                 f"scan_layers=True: the layers of {self.encoder} are not alike, so they cannot be "

@@ -135,6 +135,7 @@ def test_what_is_computed_in_another_way_is_refused():
         ({"conv_kernel_size": 3}, "conv_kernel_size=3: only 0 can be read"),
         ({"type_vocab_size": 2}, "type_vocab_size=2: only 0 can be read"),
         ({"position_buckets": -1}, "position_buckets=-1: must be at least 2"),
+        ({"position_buckets": 7}, "position_buckets=7: must be even"),
         ({"embedding_size": 16}, "embedding_size=16: only that of hidden_size can be read"),
         ({"pooler_hidden_size": 16}, "pooler_hidden_size=16: only that of hidden_size can be"),
         ({"pooler_hidden_act": "tanh"}, "pooler_hidden_act='tanh': only 'gelu' can be read"),

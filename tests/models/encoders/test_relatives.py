@@ -125,7 +125,7 @@ def test_the_same_as_transformers(name, kind, vocabulary):
         (
             "deberta-v2",
             head_types.MASKED_LM,
-            {"hidden_act": "silu", "max_relative_positions": 11, "position_buckets": 7},
+            {"hidden_act": "silu", "max_relative_positions": 11, "position_buckets": 6},
         ),
         ("distilbert", head_types.MASKED_LM, {"hidden_act": "silu"}),
         ("openai-gpt", head_types.CAUSAL_LM, {"hidden_act": "silu"}),
