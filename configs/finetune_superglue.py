@@ -1,8 +1,9 @@
-"""SuperGLUE (arXiv 1905.00537): one of its eight tasks, with predictions for the leaderboard.
+"""SuperGLUE (arXiv 1905.00537): one of its eight tasks, or all with the leaderboard's zip file.
 
-Command:
+Commands:
   python launch/finetune.py --config=configs/finetune_superglue.py:BoolQ \\
     --config.data=DIR --config.init_from=NAME --workdir=RUN
+  python launch/finetune.py --config=configs/finetune_superglue.py:all (the rest as above)
 
 DIR holds BoolQ/ CB/ COPA/ MultiRC/ ReCoRD/ RTE/ WiC/ WSC/ as in SuperGLUE's download.
 

@@ -14,19 +14,21 @@ Each example is a text or a pair of texts for a classifier, but COPA is multiple
 import dataclasses
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 
+from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write
 from bertjax.base.limits import Free, require
 from bertjax.base.validation import converted
 from bertjax.tasks import official_files, scores
 from bertjax.tasks.choice import Choice, MultipleChoice
 from bertjax.tasks.classification import Classification, TextPair, class_ids
+from bertjax.tasks.leaderboard import write_zip
 from bertjax.tasks.rows import FileRow, read_rows
 from bertjax.tasks.squad_scores import exact_and_f1
 from bertjax.tasks.task import TRAIN, Task
@@ -222,6 +224,18 @@ SETS = {
     "WSC": _Set(("False", "True"), _wsc),
 }
 
+# The files that the leaderboard takes: (task, split) -> (file, number of rows).
+SUBMITTED = {
+    ("BoolQ", "test"): ("BoolQ.jsonl", 3245),
+    ("CB", "test"): ("CB.jsonl", 250),
+    ("COPA", "test"): ("COPA.jsonl", 500),
+    ("MultiRC", "test"): ("MultiRC.jsonl", 166),
+    ("ReCoRD", "test"): ("ReCoRD.jsonl", 10000),
+    ("RTE", "test"): ("RTE.jsonl", 3000),
+    ("WiC", "test"): ("WiC.jsonl", 1400),
+    ("WSC", "test"): ("WSC.jsonl", 146),
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class SuperGlue(Task):
@@ -277,6 +291,10 @@ class SuperGlue(Task):
         (number,) = class_ids([str(example.label).lower()], number_of, example.where)
         return example._replace(label=self._set.classes[number])
 
+    def rows(self, examples: Sequence[Any]) -> int:
+        """The rows of the leaderboard's file with these examples."""
+        return sum(1 for _ in self._answers(examples, np.zeros((len(examples), 2))))
+
     def tune(self, examples: Sequence[Any], predictions: Sequence[Any]) -> dict[str, Any]:
         """See `Task`: this task has no settings."""
         return {}
@@ -311,7 +329,7 @@ class SuperGlue(Task):
                 file.write(json.dumps(answer) + "\n")
 
     def _answers(
-        self, examples: Sequence[Any], predictions: Sequence[Any]
+        self, examples: Sequence[Any], predictions: Sequence[Any] | np.ndarray
     ) -> Iterator[dict[str, Any]]:
         if self.name == "ReCoRD":
             for best in _best(examples, predictions):
@@ -337,7 +355,7 @@ def _questions(examples: Sequence[Candidate]) -> list[list[int]]:
     return list(rows.values())
 
 
-def _best(examples: Sequence[Candidate], predictions: Sequence[np.ndarray]) -> list[Candidate]:
+def _best(examples: Sequence[Candidate], predictions: Iterable[np.ndarray]) -> list[Candidate]:
     """The candidate of each question that is most probably right."""
     right = [prediction[1] for prediction in predictions]
     return [examples[max(rows, key=right.__getitem__)] for rows in _questions(examples)]
@@ -361,3 +379,22 @@ def _passages(examples: Sequence[Candidate], chosen: np.ndarray) -> Iterator[dic
     for passage, questions in passages.items():
         listed = [{"idx": int(number), "answers": each} for number, each in questions.items()]
         yield {"idx": passage, "passage": {"questions": listed}}
+
+
+def submission(runs: Mapping[str, Path], output: Path) -> None:
+    """Writes the leaderboard's zip file from the predictions of all tasks.
+
+    `runs` maps each task of `SETS` to the folder that `SuperGlue.write` wrote the test splits into.
+    The errors are those of `bertjax.tasks.leaderboard.write_zip`.
+    """
+    write_zip(SUBMITTED, runs, output, _checked)
+
+
+def _checked(path: Path, rows: int) -> str:
+    text = path.read_text(encoding="utf-8")
+    if (found := text.count("\n")) != rows:
+        raise InputError(
+            f"{path}: {found} predictions; the official test set has {rows}: predict it again from "
+            "SuperGLUE's own test file"
+        )
+    return text

@@ -3,6 +3,7 @@
 import json
 import re
 import string
+import zipfile
 from collections import Counter
 
 import numpy as np
@@ -10,8 +11,11 @@ import pytest
 from sklearn.metrics import f1_score
 
 from bertjax.base.errors import InputError
-from bertjax.tasks.superglue import SETS, SuperGlue
+from bertjax.programs import finetune, finetune_task
+from bertjax.tasks import superglue
+from bertjax.tasks.superglue import SETS, SuperGlue, submission
 from bertjax.tasks.task import TRAIN
+from tests.helpers.task_files import tiny_finetuning
 
 # Task -> a row as the download has it, with its label.
 ROWS = {
@@ -150,9 +154,57 @@ def test_the_leaderboards_lines(tmp_path, name):
     task = SuperGlue(str(tmp_path), name)
     task.write(tmp_path, "test", examples, rising, {})
     (line,) = (tmp_path / f"{name}.jsonl").read_text().splitlines()
+    assert task.rows(examples) == 1
     assert json.loads(line) == WRITTEN[name]
     task.write(tmp_path, "dev", examples, rising, {})
     assert (tmp_path / f"{name}-dev.jsonl").read_text() == line + "\n"
+
+
+def test_submission(tmp_path, monkeypatch):
+    small = {key: (file, 2) for key, (file, _) in superglue.SUBMITTED.items()}
+    monkeypatch.setattr(superglue, "SUBMITTED", small)
+    for name in SETS:
+        (tmp_path / f"{name}.jsonl").write_text(f'{{"idx": 0}}\n{{"idx": "{name}"}}\n')
+    runs = dict.fromkeys(SETS, tmp_path)
+    submission(runs, tmp_path / "a.zip")
+    with zipfile.ZipFile(tmp_path / "a.zip") as archive:
+        assert archive.namelist() == [f"{name}.jsonl" for name in SETS]
+        assert archive.read("WSC.jsonl") == b'{"idx": 0}\n{"idx": "WSC"}\n'
+    (tmp_path / "CB.jsonl").write_text("{}\n")
+    with pytest.raises(InputError, match="CB.jsonl: 1 predictions; the official test set has 2: p"):
+        submission(runs, tmp_path / "b.zip")
+    with pytest.raises(InputError, match="wants 8 files, and these are missing: BoolQ.jsonl, CB"):
+        submission({name: tmp_path for name in SETS if name not in ("BoolQ", "CB")}, tmp_path / "b")
+    assert not (tmp_path / "b.zip").exists()
+
+
+@pytest.fixture
+def asked(tmp_path, monkeypatch):
+    """The tasks that are run of a folder with all of them, each with one row of test."""
+    names = []
+    for name in SETS:
+        for file in ("train", "val"):
+            _task(tmp_path, name, file=file)
+        _task(tmp_path, name, _unlabelled(ROWS[name]), file="test")
+
+    def run(config, workdir):
+        names.append((config.task.name, workdir))
+        return 75 if len(names) == len(SETS) else 0
+
+    monkeypatch.setattr(finetune_task, "run", run)
+    return names
+
+
+def test_all_tasks_are_run_with_the_official_tests(tmp_path, monkeypatch, asked):
+    task = dict(kind="superglue", name="all")
+    config = tiny_finetuning("none", tmp_path, task=task)
+    with pytest.raises(InputError, match="BoolQ test has 1 rows, but the official file has 3245: "):
+        finetune.run(config, str(tmp_path / "run"))
+    assert asked == []
+    small = {key: (file, 1) for key, (file, _) in superglue.SUBMITTED.items()}
+    monkeypatch.setattr(superglue, "SUBMITTED", small)
+    assert finetune.run(config, str(tmp_path / "run")) == 75
+    assert asked == [(name, str(tmp_path / "run" / name)) for name in SETS]
 
 
 # ------------------------------------------------------------------------------- metrics
