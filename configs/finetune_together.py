@@ -7,11 +7,12 @@ Commands:
     --config.tasks.stars.data=REVIEWS --config.tasks.stars.label=stars \\
     --config.tasks.squad.data=SQUAD (the rest as above)
 
-The word after the colon lists tasks: those of GLUE by their names; squad, triviaqa, swag and ner;
-and own tables as NAME=PROBLEM, with a problem of configs/finetune_table.py. DIR is the folder of
-the tasks that have no data of their own. RUN/TASK is then like a run of that task alone. In flags
-and folders a task is called by its name with _ for -, such as STS_B. A task whose
-pairs of texts have classes may have MT-DNN's output layer: --config.tasks.MNLI.answer_steps=5
+The word after the colon lists tasks: those of GLUE and SuperGLUE by their names (RTE is GLUE's);
+squad, triviaqa, swag and ner; and own tables as NAME=PROBLEM, with a problem of
+configs/finetune_table.py. DIR is the folder of the tasks that have no data of their own. RUN/TASK
+is then like a run of that task alone. In flags and folders a task is called by its name with _ for
+-, such as STS_B. A task whose pairs of texts have classes may have MT-DNN's output layer:
+--config.tasks.MNLI.answer_steps=5
 
 Hardware: one GPU or one TPU chip; a CPU for small models.
 Expected: on GLUE's test sets MT-DNN of BERT-Large has a score of 82.7, SST-2 95.6 and MNLI
@@ -23,11 +24,12 @@ import ml_collections
 from bertjax.base.errors import InputError
 from bertjax.config import finetune_config, section
 from bertjax.runs.fine_tuning.recipe import TASKS, check_task_name
+from bertjax.tasks import superglue
 from bertjax.tasks.glue import SETS, Glue
 from bertjax.tasks.problems import PROBLEMS
 from bertjax.tasks.table import Table
 
-OTHERS = [kind for kind in TASKS if kind not in ("glue", "table")]
+OTHERS = [kind for kind in TASKS if kind not in ("glue", "superglue", "table")]
 
 
 def get_config(tasks: str = "MRPC,RTE,STS-B,CoLA") -> ml_collections.ConfigDict:
@@ -58,9 +60,12 @@ def _task(text: str) -> dict:
         return section(Table, kind="table", problem=problem)
     if kind in SETS and not problem:
         return section(Glue, kind="glue", name=kind)
+    if kind in superglue.SETS and not problem:
+        return section(superglue.SuperGlue, kind="superglue", name=kind)
     if kind in OTHERS and not problem:
         return section(TASKS[kind], kind=kind)
+    known = ", ".join(dict.fromkeys((*SETS, *superglue.SETS)))
     raise InputError(
-        f"configs/finetune_together.py: {text!r}: a task must be one of {', '.join(SETS)}; one of "
+        f"configs/finetune_together.py: {text!r}: a task must be one of {known}; one of "
         f"{', '.join(OTHERS)}; or NAME=PROBLEM, with a problem of {', '.join(PROBLEMS)}"
     )

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from bertjax.base import hub
 from bertjax.base.checks import input_error_at
 from bertjax.base.errors import InputError
 
@@ -17,29 +18,19 @@ def model_folder(name: str) -> Path:
         return Path(name)
     if Path(name).is_file():
         raise InputError(f"hf:{name}: a file: name the folder that it is in")
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import (
-        HfHubHTTPError,
-        HFValidationError,
-        LocalEntryNotFoundError,
-        RepositoryNotFoundError,
+    unreached = (
+        f"hf:{name}: no such folder, and the hub cannot be reached: on a machine with network, "
+        f"download config.json, model.safetensors, tokenizer_config.json and vocab.txt (or "
+        f"tokenizer.json) of {name} into a folder, and give hf:FOLDER"
     )
-
-    no_name = f"hf:{name}: no such folder, and not the name of a model on the hub"
-    try:
-        with input_error_at(no_name, HFValidationError):
-            return Path(snapshot_download(name, allow_patterns=list(_FILES)))
-    except RepositoryNotFoundError as error:
-        raise InputError(
-            f"hf:{name}: no such folder, and the hub has no model of that name (or it is private: "
-            "set HF_TOKEN)"
-        ) from error
-    except (LocalEntryNotFoundError, HfHubHTTPError) as error:
-        raise InputError(
-            f"hf:{name}: no such folder, and the hub cannot be reached: on a machine with network, "
-            f"download config.json, model.safetensors, tokenizer_config.json and vocab.txt (or "
-            f"tokenizer.json) of {name} into a folder, and give hf:FOLDER"
-        ) from error
+    return hub.download(
+        name,
+        _FILES,
+        f"hf:{name}: no such folder, and not the name of a model on the hub",
+        f"hf:{name}: no such folder, and the hub has no model of that name (or it is private: set "
+        "HF_TOKEN)",
+        unreached,
+    )
 
 
 def check_access(name: str) -> None:

@@ -1,4 +1,4 @@
-"""Fine-tunes as a config says: a task, all of GLUE, a tagger over fixed features, or vectors."""
+"""Fine-tunes as a config says: a task, a whole benchmark, a tagger over features, or vectors."""
 
 from collections.abc import Callable
 from typing import Any
@@ -32,7 +32,8 @@ def _program_for(config: Any) -> Callable[..., int]:
     if "features" in config_dict:
         return finetune_features.run
     task = config_dict.get("task")
-    if isinstance(task, dict) and (task.get("kind"), task.get("name")) == ("glue", "all"):
+    benchmarks = finetune_glue.BENCHMARKS
+    if isinstance(task, dict) and task.get("kind") in benchmarks and task.get("name") == "all":
         return finetune_glue.run
     if is_similarity(config):
         return finetune_similarity.run

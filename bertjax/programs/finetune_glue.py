@@ -1,7 +1,8 @@
-"""Fine-tunes on all tasks of GLUE, and writes the leaderboard's zip file."""
+"""Fine-tunes on all tasks of GLUE or of SuperGLUE, and writes the leaderboard's zip file."""
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from bertjax.base.errors import InputError
@@ -17,9 +18,11 @@ from bertjax.runs.run_folder import (
     check_no_corpus,
     read_results,
 )
-from bertjax.tasks.glue import SETS, SUBMITTED, submission
-from bertjax.tasks.task import TRAIN, Task
+from bertjax.tasks import glue, superglue
+from bertjax.tasks.task import TRAIN
 from bertjax.training.sharding.hosts import from_first, raise_together, say
+
+BENCHMARKS = {"glue": glue, "superglue": superglue}  # by the kind of their tasks
 
 
 def run(config: Any, workdir: str, hosts: int | None = None, chips: int | None = None) -> int:
@@ -31,12 +34,13 @@ def run(config: Any, workdir: str, hosts: int | None = None, chips: int | None =
     """
     check_programs(hosts)
     check_devices(chips)
-    configs = {name: config.copy_and_resolve_references() for name in SETS}
+    benchmark = BENCHMARKS[config.task.kind]
+    configs = {name: config.copy_and_resolve_references() for name in benchmark.SETS}
     with raise_together():
         for name, task_config in configs.items():
             task_config.task.name = name
             recipe, _ = begin(task_config, workdir and f"{workdir}/{name}")
-            check(recipe.task)
+            check(benchmark, recipe.task)
         folder = Path(workdir)
         check_no_corpus(folder)
     unscored = []
@@ -57,33 +61,35 @@ def run(config: Any, workdir: str, hosts: int | None = None, chips: int | None =
         )
 
     def finish() -> None:
-        write_json(folder / RESULTS_FILE, {name: read_results(folder / name) for name in SETS})
-        submit({name: folder / name for name in SETS}, folder)
+        runs = {name: folder / name for name in configs}
+        write_json(folder / RESULTS_FILE, {name: read_results(run) for name, run in runs.items()})
+        submit(benchmark, runs, folder)
 
     from_first(finish)
     return 0
 
 
-def submit(runs: Mapping[str, Path], folder: Path) -> None:
+def submit(benchmark: ModuleType, runs: Mapping[str, Path], folder: Path) -> None:
     """Writes the leaderboard's zip file of each task's run into a folder, which it makes."""
     predicted = {name: run / PREDICTIONS_FOLDER for name, run in runs.items()}
     folder.mkdir(parents=True, exist_ok=True)
-    submission(predicted, folder / SUBMISSION_FILE)
+    benchmark.submission(predicted, folder / SUBMISSION_FILE)
     print(f"{folder / SUBMISSION_FILE}: the file for the leaderboard", flush=True)
 
 
-def check(task: Task) -> None:
+def check(benchmark: ModuleType, task: Any) -> None:
     """Raises InputError if a file of a task has an error, or is not that of the leaderboard."""
-    wanted = {split: rows for (name, split), (_, rows) in SUBMITTED.items() if name == task.name}
+    submitted = benchmark.SUBMITTED.items()
+    wanted = {split: rows for (name, split), (_, rows) in submitted if name == task.name}
     if absent := wanted.keys() - set(task.test_splits):
         raise InputError(
             f"config.data={task.data}: {task.name} has no {' and no '.join(sorted(absent))}, "
             "which the leaderboard wants predicted: complete the folder, or run one task at a time"
         )
     for split in (TRAIN, *task.dev_splits, *task.test_splits):
-        rows = len(task.read(split))
+        rows = task.rows(task.read(split))
         if rows != wanted.get(split, rows):
             raise InputError(
                 f"config.data={task.data}: {task.name} {split} has {rows} rows, but the official "
-                f"file has {wanted[split]}: use GLUE's file, or run one task at a time"
+                f"file has {wanted[split]}: use the official file, or run one task at a time"
             )

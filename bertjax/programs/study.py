@@ -34,6 +34,7 @@ from bertjax.programs import (
 from bertjax.runs.fine_tuning.recipe import TaskRecipe
 from bertjax.runs.recipe import Recipe
 from bertjax.runs.run_folder import GRAMMAR_FILE, check_no_corpus
+from bertjax.tasks import glue
 from bertjax.tasks.classification import Regression
 from bertjax.tasks.probabilities import VOTES
 from bertjax.tasks.task import TRAIN, Task
@@ -143,6 +144,7 @@ PROGRAMS: dict[str, Callable[[Stage, StudyFiles], Any]] = {
         [_folder(run, files) for run in stage.start], _folder(stage, files), **stage.settings
     ),
     "submission": lambda stage, files: finetune_glue.submit(
+        glue,
         {_task(run, files).name: folder_of(run, files.folder) for run in stage.start},
         folder_of(stage, files.folder),
     ),
@@ -199,7 +201,7 @@ def _checked(study: Study, stages: Sequence[Stage], files: StudyFiles) -> dict[s
                     raise InputError("settings: by='votes': numbers have no votes")
             elif stage.program == "submission":
                 for run in stage.start:
-                    finetune_glue.check(_task(run, files))
+                    finetune_glue.check(glue, _task(run, files))
         except InputError as error:
             wrong[f"stage {stage.name}: {error}"] = None
     wrong = wrong or dict.fromkeys(wrong_figures(study, files))

@@ -26,7 +26,7 @@ PREDICTIONS_FOLDER = "predictions"
 RESULTS_FILE = "results.json"
 # Of a run over fixed features: the tagger of a choice of layers, in RUN/CHOICE.
 TAGGER_FOLDER = "tagger"
-SUBMISSION_FILE = "submission.zip"  # of runs of all tasks of GLUE
+SUBMISSION_FILE = "submission.zip"  # of runs of all tasks of GLUE or SuperGLUE
 ENSEMBLE = "ensemble"  # the section in the config of an ensemble of such runs
 # Files and folders that only a run makes, and always after its config.json.
 _LEFT_BY_RUNS = (METRICS_FILE, "trials", "activations")

@@ -1,7 +1,6 @@
 """GLUE (section 4.1): its nine tasks and the diagnostic set, from its TSV files or TFDS."""
 
 import dataclasses
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +23,7 @@ from bertjax.tasks.classification import (
     class_ids,
     classification,
 )
+from bertjax.tasks.leaderboard import write_zip
 from bertjax.tasks.task import TRAIN, Task
 
 
@@ -244,6 +244,10 @@ class Glue(Task):
             b = texts[1] if len(texts) == 2 else None
             yield TextPair(str(index), texts[0], b, label, where)
 
+    def rows(self, examples: Sequence[TextPair]) -> int:
+        """The rows of the leaderboard's file with these examples."""
+        return len(examples)
+
     def tune(self, examples: Sequence[TextPair], predictions: Sequence[Any]) -> dict[str, Any]:
         """See `Task`: this task has no settings."""
         return {}
@@ -320,29 +324,10 @@ def _index(record: Mapping[str, Any]) -> int:
 def submission(runs: Mapping[str, Path], output: Path) -> None:
     """Writes the leaderboard's zip file from the predictions of all tasks.
 
-    `runs` maps each task of `SETS` to the folder that `Glue.write` wrote the test splits into.
-
-    Raises:
-      InputError: files are missing (the message names all), or a file does not belong to the
-        official test set.
+    `runs` maps each task of `SETS` to the folder that `Glue.write` wrote the test splits into. The
+    errors are those of `bertjax.tasks.leaderboard.write_zip`.
     """
-    expected = {
-        file: (Path(runs[task]) / file, rows)
-        for (task, _), (file, rows) in SUBMITTED.items()
-        if task in runs
-    }
-    names = [file for file, _ in SUBMITTED.values()]
-    missing = [file for file in names if file not in expected or not expected[file][0].is_file()]
-    if missing:
-        raise InputError(
-            f"the leaderboard wants {len(SUBMITTED)} files, and these are missing: "
-            f"{', '.join(missing)}: fine-tune and predict those tasks with their test files"
-        )
-    contents = {file: _checked(path, rows) for file, (path, rows) in expected.items()}
-    with atomic_write(output) as file, zipfile.ZipFile(file, "w") as archive:
-        for name, content in contents.items():
-            # With a fixed date, equal predictions give equal files.
-            archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
+    write_zip(SUBMITTED, runs, output, _checked)
 
 
 def _checked(path: Path, rows: int) -> str:

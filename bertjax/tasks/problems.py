@@ -5,13 +5,13 @@ import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Context, Decimal
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
 from bertjax.base.errors import InputError
 from bertjax.base.limits import Count, FewOrNone, Free, Rate
-from bertjax.base.validation import integer
+from bertjax.base.validation import converted, integer
 from bertjax.tasks import scores, squad
 from bertjax.tasks.classification import (
     STEP_DROPOUT,
@@ -47,7 +47,8 @@ class Columns:
       separator: the character between several labels of a text; they may also be a JSON list.
       words, tags: names of columns that hold lists, or texts with spaces between words.
       question, context, answer: names of columns. An empty answer means "no answer"; a JSON list
-        holds all right answers, of which training uses the first.
+        holds all right answers, of which training uses the first; so does SQuAD's "answers" of the
+        hub, an object that has their "text" and their "answer_start".
       answer_start: the name of the column with the index of each answer's first character in the
         context. It may be "" if each answer occurs in its context only once.
       max_query_length, stride: see `QuestionAnswering`.
@@ -352,6 +353,11 @@ def _of_entities(family: Tagging) -> bool:
     return all(map(is_entity_tag, family.classes))
 
 
+class _Answers(TypedDict):
+    text: list[str]
+    answer_start: list[int]
+
+
 class _Questions(Problem):
     """Questions whose answers are in a paragraph."""
 
@@ -371,8 +377,13 @@ class _Questions(Problem):
 
     def _answers(self, row: FileRow, context: str, split: str) -> Iterator[Answer]:
         columns = self._columns
-        texts = _listed(row.value(columns.answer))
-        listed_starts = _listed(row.value(columns.answer_start)) if columns.answer_start else []
+        value = row.value(columns.answer)
+        if isinstance(value, dict):  # as the hub has SQuAD
+            both = converted(value, _Answers, f"{row.where}: {columns.answer}")
+            texts, listed_starts = both["text"], both["answer_start"]
+        else:
+            starts_there = row.value(columns.answer_start) if columns.answer_start else None
+            texts, listed_starts = _listed(value), _listed(starts_there)
         starts = [start for start in map(integer, listed_starts) if start is not None]
         row.require(len(starts) == len(listed_starts), columns.answer_start, "not a whole number")
         if starts and len(starts) != len(texts):

@@ -17,7 +17,7 @@ import io
 import itertools
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,6 +38,10 @@ _SEPARATOR = re.compile('sep=([^\r\n"])\r?\n')  # before the first line, as Exce
 _OBJECT = re.compile(r"""\s*\[?\s*\{\s*("|'?\w+'?\s*:)""")
 
 
+class NullValue(InputError):
+    """A row has no value in a column that it needs."""
+
+
 class FileRow(NamedTuple):
     """One row of a file: field by column. `number` counts from 0; `where` is file and line.
 
@@ -51,7 +55,10 @@ class FileRow(NamedTuple):
     def require(self, holds: object, column: str, problem: str) -> None:
         """Raises InputError about the value of a column unless something holds."""
         if not holds:
-            raise InputError(f"{self.where}: {column!r} is {self.fields[column]!r:.80}, {problem}")
+            value = self.fields[column]
+            is_null = value is None or isinstance(value, list) and None in value
+            error = NullValue if is_null else InputError
+            raise error(f"{self.where}: {column!r} is {value!r:.80}, {problem}")
 
     def value(self, column: str) -> Any:
         """The value of a column."""
@@ -140,22 +147,30 @@ def _is_list(value: Any, type_: Any) -> bool:
 
 def read_rows(folder: Path, *names: str) -> Iterator[FileRow]:
     """Yields the rows of the one of `names` that is in `folder`; its ending tells the format."""
-    path = official_files.find(folder, *names)
+    return read_files([official_files.find(folder, *names)])
+
+
+def read_files(paths: Iterable[Path]) -> Iterator[FileRow]:
+    """Yields the rows of several files, which are numbered on from file to file."""
+    return _numbered(itertools.chain.from_iterable(map(_fields, paths)))
+
+
+_Fields = Iterator[tuple[str, Mapping[str, Any]]]
+
+
+def _fields(path: Path) -> _Fields:
     readers = dict(zip(FORMATS, (_csv, _tsv, _jsonl, _parquet), strict=True))
     reader = readers.get(official_files.ending(path))
     if reader is None:
         raise InputError(
             f"{path}: must end in {', '.join(FORMATS)} (before {' '.join(COMPRESSED)})"
         )
-    yield from _numbered(reader(path))
+    return reader(path)
 
 
 def read_csv_rows(folder: Path, name: str) -> Iterator[FileRow]:
     """Yields the rows of a CSV file with any ending, compressed or not."""
     yield from _numbered(_csv(official_files.find(folder, name)))
-
-
-_Fields = Iterator[tuple[str, Mapping[str, Any]]]
 
 
 def _numbered(found: _Fields) -> Iterator[FileRow]:

@@ -7,17 +7,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
+from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write
 from bertjax.base.limits import Meta, Positive, PositiveShare, check_limits, require
-from bertjax.tasks import official_files
+from bertjax.tasks import official_files, table_files
 from bertjax.tasks.classification import check_answers
 from bertjax.tasks.problems import BALANCED, DEV, PROBLEMS, Columns, Problem, Taught, Weighted
-from bertjax.tasks.rows import FORMATS, read_rows
+from bertjax.tasks.rows import NullValue, read_files
 from bertjax.tasks.task import TRAIN, Family, Task
 
 # Fields of `Table` that say how a task is learned, and not which it is.
 LOSS = ("class_weights", "focal_gamma")
 SOFT = ("soft_label", "soft_share", "temperature")
+SKIP = "skip"
 _MOST_GAMMA = 100  # with so much, nothing is learned that is not wrong already
 
 
@@ -26,8 +28,11 @@ class Table(Columns, Task):
     """A data set in files that `bertjax.tasks.rows` reads; its columns are those of `Columns`.
 
     Attributes:
-      train, dev, test: the names of the files, if they are not train, dev and test with the ending
-        .csv, .tsv, .jsonl or .parquet. The test file may be missing; its labels are not read.
+      train, dev, test: the names of the files, or of shards with a * in it, if they are not train,
+        dev and test with the ending .csv, .tsv, .jsonl or .parquet, or named as on the hub. The
+        test file may be missing; its labels are not read.
+      on_null: what is done with a row that has null where it needs a value: "error", or "skip",
+        which leaves it out and counts it.
       class_weights: "balanced" if rare classes shall count more in training; "" if not. A class has
         the weight rows / (classes * its rows), as of `sklearn.utils.compute_class_weight`; in
         "multi_label" its labels have the weight (rows without it) / (rows with it).
@@ -40,6 +45,7 @@ class Table(Columns, Task):
     train: str = ""
     dev: str = ""
     test: str = ""
+    on_null: str = "error"
     class_weights: str = ""
     focal_gamma: Annotated[float, Meta(ge=0, le=_MOST_GAMMA)] = 0.0
     soft_share: PositiveShare = 0.5
@@ -55,6 +61,7 @@ class Table(Columns, Task):
         problem_class = PROBLEMS[problem]
         between = "must be one character, which stands between labels"
         require(len(self.separator) == 1, self, "separator", between)
+        require(self.on_null in ("error", SKIP), self, "on_null", f"must be error or {SKIP}")
         known = ("", BALANCED)
         require(self.class_weights in known, self, "class_weights", f"must be {BALANCED} or empty")
         untaught = f"{problem} cannot learn from a teacher's predictions: leave it out"
@@ -73,7 +80,7 @@ class Table(Columns, Task):
 
     @cached_property
     def test_splits(self) -> tuple[str, ...]:
-        has_test = self.test or official_files.exists(Path(self.data), *_names("test"))
+        has_test = self.test or table_files.has_split(self.data, "test")
         return ("test",) if has_test else ()
 
     @cached_property
@@ -125,11 +132,20 @@ class Table(Columns, Task):
         return examples
 
     def _examples(self, split: str) -> list[Any]:
-        file_names = getattr(self, split)
-        names = (file_names,) if file_names else _names(split)
-        path = official_files.find(Path(self.data), *names)
-        rows = read_rows(path.parent, path.name)
-        return official_files.nonempty((self._problem.example(row, split) for row in rows), path)
+        paths = table_files.split_files(self.data, split, getattr(self, split))
+        examples, nulls = [], 0
+        for row in read_files(paths):
+            try:
+                examples.append(self._problem.example(row, split))
+            except NullValue as error:
+                if self.on_null != SKIP:
+                    hint = f"or leave out all such rows by config.task.on_null={SKIP}"
+                    raise InputError(f"{error}; {hint}") from error
+                nulls += 1
+        if nulls:
+            read = f"{nulls} rows with null left out, {len(examples)} read"
+            print(f"{paths[0].parent}: {split}: {read}", flush=True)
+        return official_files.nonempty(examples, paths[0])
 
     def tune(self, examples: Sequence[Any], predictions: Sequence[Any]) -> dict[str, Any]:
         """See `Task`: the thresholds of several labels or of "no answer", else {}."""
@@ -154,7 +170,3 @@ class Table(Columns, Task):
             for example, prediction in zip(examples, predictions, strict=True):
                 shown = self.family.show(example, prediction, settings)
                 file.write(json.dumps(shown, ensure_ascii=False) + "\n")
-
-
-def _names(split: str) -> tuple[str, ...]:
-    return tuple(split + suffix for suffix in FORMATS)

@@ -194,6 +194,30 @@ def write_swag(folder: Path, rows: int = 160, seed: int = 0) -> Path:
     return folder
 
 
+def write_multirc(folder: Path, rows: int = 40, seed: int = 0) -> Path:
+    """Writes MultiRC; an answer of the first half of the sounds is right."""
+    rng = random.Random(seed)
+    (folder / "MultiRC").mkdir(parents=True, exist_ok=True)
+    for split, count in (("train", rows), ("val", 13), ("test", 7)):
+        asked, lines = 0, []
+        for number in range(count):
+            questions = []
+            for _ in range(rng.randint(1, 3)):
+                answers = []
+                for place in range(rng.randint(1, 3)):
+                    high = rng.random() < 0.5
+                    answer = {"text": _sound(rng, high), "idx": place, "label": int(high)}
+                    if split == "test":
+                        del answer["label"]
+                    answers.append(answer)
+                questions.append({"question": "Who?", "idx": asked, "answers": answers})
+                asked += 1
+            passage = {"text": saying(rng, rng.random() < 0.5) + ".", "questions": questions}
+            lines.append(json.dumps({"idx": number, "version": 1.1, "passage": passage}) + "\n")
+        (folder / "MultiRC" / f"{split}.jsonl").write_text("".join(lines), encoding="utf-8")
+    return folder
+
+
 def write_conll(folder: Path, documents: int = 30, seed: int = 0) -> Path:
     """Writes CoNLL-2003 with IOB1 tags; a run of a sound of the first half is an entity."""
     rng = random.Random(seed)
@@ -302,6 +326,10 @@ FAMILIES = {
         {"triviaqa-dev.json": None, "triviaqa-test.json": None},
     ),
     "SWAG": Family(write_swag, dict(kind="swag"), 60, {"swag-dev.csv": 51}),
+    "MultiRC": Family(
+        *(write_multirc, dict(kind="superglue", name="MultiRC"), 75),
+        {"MultiRC-dev.jsonl": 13, "MultiRC.jsonl": 7},
+    ),
     "NER": Family(write_conll, dict(kind="ner"), 90, {"ner-dev.txt": None}),
     "own labels": Family(*_own("multi_label", 80)),
     "own numbers": Family(*_own("regression", 60)),

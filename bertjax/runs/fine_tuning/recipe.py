@@ -39,6 +39,7 @@ from bertjax.runs.training_recipe import TrainingRecipe
 from bertjax.tasks.conll import Conll
 from bertjax.tasks.glue import Glue
 from bertjax.tasks.squad import Squad
+from bertjax.tasks.superglue import SuperGlue
 from bertjax.tasks.swag import Swag
 from bertjax.tasks.table import Table
 from bertjax.tasks.task import Task
@@ -48,7 +49,7 @@ from bertjax.training.optimizers.spec import OptimizerSpec
 Number = TypeVar("Number", int, float)
 
 TASKS: dict[str, type[Task]] = {
-    **{"glue": Glue, "squad": Squad, "triviaqa": TriviaQa, "swag": Swag},
+    **{"glue": Glue, "superglue": SuperGlue, "squad": Squad, "triviaqa": TriviaQa, "swag": Swag},
     **{"ner": Conll, "table": Table},
 }
 

@@ -2,7 +2,7 @@
 
 Every trial, and every ensemble, is scored on the same samples of a split. So the figures of two
 models can be subtracted sample by sample: what remains is how much their difference depends on the
-choice of examples. A question is drawn with all its documents, as it is scored with all of them.
+choice of examples. A question is drawn with all its documents or candidates, as it is scored.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,9 +13,11 @@ import numpy as np
 
 from bertjax.base.files import read_json, write_json
 from bertjax.tasks.question_answering import Question
+from bertjax.tasks.superglue import Candidate
 from bertjax.tasks.task import Task
 
 SAMPLES = 50  # enough to estimate the standard error to a tenth of it
+_SHARED = (Question, Candidate)  # examples that may share their id with others of one question
 
 RESAMPLED_FILE = "resampled.json"  # in the folder of a trial or of an ensemble
 
@@ -51,17 +53,17 @@ def _scores(
 
 
 def _units(examples: Sequence[Any]) -> list[list[int]]:
-    """The units that are drawn: one example each, or all documents of one question."""
+    """The units that are drawn: one example each, or all that share a question."""
     units: dict[str | int, list[int]] = {}
     for number, example in enumerate(examples):
-        key = example.id if isinstance(example, Question) else number
+        key = example.id if isinstance(example, _SHARED) else number
         units.setdefault(key, []).append(number)
     return list(units.values())
 
 
 def _as_copy(example: Any, copy: int) -> Any:
     """The example; each copy of a question has an id of its own."""
-    return example._replace(id=f"{copy}") if isinstance(example, Question) else example
+    return example._replace(id=f"{copy}") if isinstance(example, _SHARED) else example
 
 
 def read_resampled(folder: Path, split: str, metric: str) -> list[float] | None:

@@ -8,6 +8,7 @@ import pytest
 from bertjax.base.errors import InputError
 from bertjax.config import finetune_config
 from bertjax.runs.fine_tuning.recipe import TASKS, TaskRecipe
+from bertjax.tasks import superglue
 from bertjax.tasks.glue import SETS
 from tests.helpers.refused import assert_refused
 
@@ -15,6 +16,7 @@ from tests.helpers.refused import assert_refused
 ARGUMENTS = {
     "glue": (None, *SETS),
     "glue_16": ("MRPC", "MNLI"),
+    "superglue": (None, *superglue.SETS),
     "squad": (None, "v1.1", "v2.0"),
     "triviaqa": (None,),
     "swag": (None,),
@@ -53,12 +55,13 @@ def test_every_config_loads(name, argument):
     assert (
         TaskRecipe.from_config(recipe.config_dict).trials() == recipe.trials()
     )  # the form of config.json
-    if argument in SETS or argument in ("v1.1", "v2.0"):
+    if argument in {*SETS, *superglue.SETS, "v1.1", "v2.0"}:
         assert argument in (getattr(recipe.task, "version", ""), recipe.task.name)
 
 
 @pytest.mark.parametrize(
-    ("name", "argument"), [("glue", "SST2"), ("squad", "v3"), ("ner", "feature"), ("table", "text")]
+    ("name", "argument"),
+    [("glue", "SST2"), ("superglue", "AX"), ("squad", "v3"), ("ner", "feature"), ("table", "text")],
 )
 def test_an_unknown_word_behind_the_colon_is_refused(name, argument):
     with pytest.raises(ValueError, match=argument):  # InputError is one
@@ -70,6 +73,7 @@ def test_an_unknown_word_behind_the_colon_is_refused(name, argument):
     [
         ("glue", "MRPC", 32, (5e-5, 4e-5, 3e-5, 2e-5), 3),
         ("glue_16", "MRPC", 32, (5e-5, 4e-5, 3e-5, 2e-5), 3),
+        ("superglue", "WiC", 4, (1e-5,), 10),
         ("squad", "v1.1", 32, (5e-5,), 3),
         ("squad", "v2.0", 48, (5e-5,), 2),
         ("swag", None, 16, (2e-5,), 3),

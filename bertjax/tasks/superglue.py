@@ -1,0 +1,400 @@
+"""SuperGLUE (arXiv 1905.00537): its eight tasks, from their official JSON lines.
+
+Each example is a text or a pair of texts for a classifier, but COPA is multiple choice:
+
+  BoolQ, CB, RTE  the two texts of the file
+  WiC      the two sentences, in which the word stands between asterisks
+  WSC      the text, in which the pronoun stands between asterisks, and the noun
+  MultiRC  the passage, and the question with one of its answers: each answer is classified
+  ReCoRD   the passage, and the query with one of the passage's entities in its gap: of the
+           entities, the most probable one is the answer
+  COPA     the premise, and the question of cause or effect with each of two choices
+"""
+
+import dataclasses
+import itertools
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, NotRequired, TypedDict
+
+import numpy as np
+
+from bertjax.base.errors import InputError
+from bertjax.base.files import atomic_write
+from bertjax.base.limits import Free, require
+from bertjax.base.validation import converted
+from bertjax.tasks import official_files, scores
+from bertjax.tasks.choice import Choice, MultipleChoice
+from bertjax.tasks.classification import Classification, TextPair, class_ids
+from bertjax.tasks.leaderboard import write_zip
+from bertjax.tasks.rows import FileRow, read_rows
+from bertjax.tasks.squad_scores import exact_and_f1
+from bertjax.tasks.task import TRAIN, Task
+
+_FILES = {TRAIN: "train.jsonl", "dev": "val.jsonl", "test": "test.jsonl"}
+_MOST = 2**31  # the limit of the numbers of examples
+_GAP = "@placeholder"  # in a query of ReCoRD
+_CHOICES = ("choice1", "choice2")
+_QUESTIONS = {
+    "cause": "What was the cause of this?",
+    "effect": "What happened as a result?",
+}
+
+
+class _Target(TypedDict):  # of WSC
+    span1_text: str
+    span2_text: str
+    span2_index: int
+
+
+class _Answer(TypedDict):
+    text: str
+    idx: int
+    label: NotRequired[int]
+
+
+class _Question(TypedDict):
+    question: str
+    idx: int
+    answers: list[_Answer]
+
+
+class _Passage(TypedDict):  # of MultiRC
+    text: str
+    questions: list[_Question]
+
+
+class _Span(TypedDict):
+    start: int
+    end: int  # the last character, not the one after it
+
+
+class _News(TypedDict):  # of ReCoRD
+    text: str
+    entities: list[_Span]
+
+
+class _Gold(TypedDict):
+    text: str
+
+
+class _Query(TypedDict):
+    query: str
+    idx: int
+    answers: NotRequired[list[_Gold]]
+
+
+class Candidate(NamedTuple):
+    """A possible answer to a question, as a pair of texts that is right or wrong.
+
+    Attributes:
+      id: the question's, which all its candidates share.
+      a, b, label, where, soft: as those of `TextPair`.
+      passage: the number of the passage.
+      number: the number of the candidate in its question.
+      answer: its text.
+      golds: the texts of the right answers; () if they are not known.
+    """
+
+    id: str
+    a: str
+    b: str
+    label: str | None
+    where: str
+    passage: int
+    number: int
+    answer: str
+    golds: tuple[str, ...] = ()
+    soft: None = None
+
+
+class _Set(NamedTuple):
+    """The format of one task."""
+
+    classes: tuple[str, ...]  # as the leaderboard writes them; () for COPA
+    examples: Callable[[FileRow, bool], Iterator[Any]]  # of a row, which may have labels
+    metric: str = "accuracy"
+
+
+def _of_columns(a: str, b: str) -> Callable[[FileRow, bool], Iterator[TextPair]]:
+    """The examples of a task whose texts stand in two columns."""
+    return lambda row, labelled: _labelled(row, labelled, row.text(a), row.text(b))
+
+
+def _labelled(row: FileRow, labelled: bool, a: str, b: str) -> Iterator[TextPair]:
+    label = row.label("label") if labelled else None
+    yield TextPair(str(_number(row)), a, b, label, row.where)
+
+
+def _wic(row: FileRow, labelled: bool) -> Iterator[TextPair]:
+    a, b = (_marked_characters(row, number) for number in "12")
+    return _labelled(row, labelled, a, b)
+
+
+def _marked_characters(row: FileRow, number: str) -> str:
+    text = row.text(f"sentence{number}")
+    start = row.integer(f"start{number}", len(text))
+    end = row.integer(f"end{number}", len(text) + 1)
+    row.require(start < end, f"end{number}", f"which is not after its start, {start}")
+    return f"{text[:start]}* {text[start:end]} *{text[end:]}"
+
+
+def _wsc(row: FileRow, labelled: bool) -> Iterator[TextPair]:
+    target = converted(row.value("target"), _Target, f"{row.where}: target")
+    words, first = row.text("text").split(), target["span2_index"]
+    row.require(0 <= first < len(words), "target", f"but the text has {len(words)} words")
+    last = first + len(target["span2_text"].split())
+    marked = [*words[:first], "*", *words[first:last], "*", *words[last:]]
+    return _labelled(row, labelled, " ".join(marked), target["span1_text"])
+
+
+def _copa(row: FileRow, labelled: bool) -> Iterator[Choice]:
+    question = row.text("question")
+    row.require(question in _QUESTIONS, "question", f"not one of {', '.join(_QUESTIONS)}")
+    yield Choice(
+        str(_number(row)),
+        row.text("premise"),
+        _QUESTIONS[question],
+        tuple(map(row.text, _CHOICES)),
+        row.integer("label", len(_CHOICES)) if labelled else None,
+        row.where,
+    )
+
+
+def _multirc(row: FileRow, labelled: bool) -> Iterator[Candidate]:
+    passage = converted(row.value("passage"), _Passage, f"{row.where}: passage")
+    for question in passage["questions"]:
+        for answer in question["answers"]:
+            yield Candidate(
+                id=str(question["idx"]),
+                a=passage["text"],
+                b=f"{question['question']} {answer['text']}",
+                label=str(answer.get("label")) if labelled else None,
+                where=row.where,
+                passage=_number(row),
+                number=answer["idx"],
+                answer=answer["text"],
+            )
+
+
+def _record(row: FileRow, labelled: bool) -> Iterator[Candidate]:
+    passage = converted(row.value("passage"), _News, f"{row.where}: passage")
+    text = passage["text"]
+    for span in passage["entities"]:
+        within = 0 <= span["start"] <= span["end"] < len(text)
+        row.require(within, "passage", f"whose entity {span} is not in its {len(text)} characters")
+    entities = dict.fromkeys(text[x["start"] : x["end"] + 1] for x in passage["entities"])
+    row.require(entities, "passage", "which has no entities")
+    for query in converted(row.value("qas"), list[_Query], f"{row.where}: qas"):
+        golds = tuple(answer["text"] for answer in query.get("answers", ())) if labelled else ()
+        row.require(_GAP in query["query"], "qas", f"in which a query has no {_GAP}")
+        row.require(golds or not labelled, "qas", "in which a query has no answers")
+        for number, entity in enumerate(entities):
+            yield Candidate(
+                id=str(query["idx"]),
+                a=text,
+                b=query["query"].replace(_GAP, entity),
+                label=str(entity in golds) if labelled else None,
+                where=row.where,
+                passage=_number(row),
+                number=number,
+                answer=entity,
+                golds=golds,
+            )
+
+
+def _number(row: FileRow) -> int:
+    return row.integer("idx", _MOST)
+
+
+_TRUTH = ("false", "true")
+_NLI = ("contradiction", "entailment", "neutral")
+_ENTAILED = ("entailment", "not_entailment")
+_HYPOTHESIS = _of_columns("premise", "hypothesis")
+SETS = {
+    "BoolQ": _Set(_TRUTH, _of_columns("passage", "question")),
+    "CB": _Set(_NLI, _HYPOTHESIS, "mean"),
+    "COPA": _Set((), _copa),
+    "MultiRC": _Set(("0", "1"), _multirc, "mean"),
+    "ReCoRD": _Set(_TRUTH, _record, "mean"),
+    "RTE": _Set(_ENTAILED, _HYPOTHESIS),
+    "WiC": _Set(_TRUTH, _wic),
+    "WSC": _Set(("False", "True"), _wsc),
+}
+
+# The files that the leaderboard takes: (task, split) -> (file, number of rows).
+SUBMITTED = {
+    ("BoolQ", "test"): ("BoolQ.jsonl", 3245),
+    ("CB", "test"): ("CB.jsonl", 250),
+    ("COPA", "test"): ("COPA.jsonl", 500),
+    ("MultiRC", "test"): ("MultiRC.jsonl", 166),
+    ("ReCoRD", "test"): ("ReCoRD.jsonl", 10000),
+    ("RTE", "test"): ("RTE.jsonl", 3000),
+    ("WiC", "test"): ("WiC.jsonl", 1400),
+    ("WSC", "test"): ("WSC.jsonl", 146),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class SuperGlue(Task):
+    """One task of SuperGLUE.
+
+    Attributes:
+      data: the folder of all tasks, as SuperGLUE's download makes it, or the folder of this task;
+        it has train.jsonl, val.jsonl and perhaps test.jsonl, which may be compressed.
+      name: a key of `bertjax.tasks.superglue.SETS`.
+    """
+
+    data: Free[str]
+    name: str
+
+    dev_splits = ("dev",)
+
+    def __post_init__(self):
+        require(self.name in SETS, self, "name", f"must be one of {', '.join(SETS)}, or all")
+
+    @property
+    def _set(self) -> _Set:
+        return SETS[self.name]
+
+    @property
+    def family(self) -> Classification | MultipleChoice:
+        classes = self._set.classes
+        return Classification(classes, pairs=True) if classes else MultipleChoice(len(_CHOICES))
+
+    @property
+    def metric(self) -> str:
+        return self._set.metric
+
+    @cached_property
+    def test_splits(self) -> tuple[str, ...]:
+        has_test = official_files.exists(self._folder("test"), _FILES["test"])
+        return ("test",) if has_test else ()
+
+    def _folder(self, split: str) -> Path:
+        usual, data = Path(self.data) / self.name, Path(self.data)
+        return next((f for f in (usual, data) if official_files.exists(f, _FILES[split])), usual)
+
+    def read(self, split: str) -> list[Any]:
+        """The examples of a split, in the order of its file; those of the test have no labels."""
+        labelled, folder = split != "test", self._folder(split)
+        rows = read_rows(folder, _FILES[split])
+        examples = itertools.chain.from_iterable(self._set.examples(row, labelled) for row in rows)
+        classified = map(self._classified, examples) if self._set.classes and labelled else examples
+        return official_files.nonempty(classified, folder / _FILES[split], "example")
+
+    def _classified(self, example: TextPair | Candidate) -> TextPair | Candidate:
+        """The example with its class as the leaderboard writes it: JSON's true may be "True"."""
+        number_of = {name.lower(): number for number, name in enumerate(self._set.classes)}
+        (number,) = class_ids([str(example.label).lower()], number_of, example.where)
+        return example._replace(label=self._set.classes[number])
+
+    def rows(self, examples: Sequence[Any]) -> int:
+        """The rows of the leaderboard's file with these examples."""
+        return sum(1 for _ in self._answers(examples, np.zeros((len(examples), 2))))
+
+    def tune(self, examples: Sequence[Any], predictions: Sequence[Any]) -> dict[str, Any]:
+        """See `Task`: this task has no settings."""
+        return {}
+
+    def score(
+        self, examples: Sequence[Any], predictions: Sequence[Any], settings: Mapping[str, Any]
+    ) -> dict[str, float]:
+        """SuperGLUE's metrics of the task in percent; of two metrics also the mean, as there."""
+        if self.name == "ReCoRD":
+            return _with_mean(**_entity_scores(examples, predictions))
+        gold, chosen = self.family.label_ids(examples), np.argmax(predictions, axis=-1)
+        if self.name == "MultiRC":
+            right = [all(gold[rows] == chosen[rows]) for rows in _questions(examples)]
+            return _with_mean(f1=scores.f1(gold, chosen), exact=100 * float(np.mean(right)))
+        accuracy = scores.accuracy(gold, chosen)
+        if self.name == "CB":
+            return _with_mean(accuracy=accuracy, macro_f1=scores.macro_f1(gold, chosen))
+        return {"accuracy": accuracy}
+
+    def write(
+        self,
+        folder: Path,
+        split: str,
+        examples: Sequence[Any],
+        predictions: Sequence[Any],
+        settings: Mapping[str, Any],
+    ) -> None:
+        """Writes a split in the leaderboard's form: NAME.jsonl of the test, or NAME-dev.jsonl."""
+        suffix = f"-{split}" if split in self.dev_splits else ""
+        with atomic_write(folder / f"{self.name}{suffix}.jsonl", "w") as file:
+            for answer in self._answers(examples, predictions):
+                file.write(json.dumps(answer) + "\n")
+
+    def _answers(
+        self, examples: Sequence[Any], predictions: Sequence[Any] | np.ndarray
+    ) -> Iterator[dict[str, Any]]:
+        if self.name == "ReCoRD":
+            for best in _best(examples, predictions):
+                yield {"idx": int(best.id), "label": best.answer}
+        elif self.name == "MultiRC":
+            yield from _passages(examples, np.argmax(predictions, axis=-1))
+        else:
+            for example, prediction in zip(examples, predictions, strict=True):
+                chosen = int(np.argmax(prediction))
+                label = self._set.classes[chosen] if self._set.classes else chosen
+                yield {"idx": int(example.id), "label": label}
+
+
+def _with_mean(**pair: float) -> dict[str, float]:
+    return {"mean": sum(pair.values()) / len(pair)} | pair
+
+
+def _questions(examples: Sequence[Candidate]) -> list[list[int]]:
+    """The candidates of each question, by their positions."""
+    rows: dict[str, list[int]] = {}
+    for number, example in enumerate(examples):
+        rows.setdefault(example.id, []).append(number)
+    return list(rows.values())
+
+
+def _best(examples: Sequence[Candidate], predictions: Iterable[np.ndarray]) -> list[Candidate]:
+    """The candidate of each question that is most probably right."""
+    right = [prediction[1] for prediction in predictions]
+    return [examples[max(rows, key=right.__getitem__)] for rows in _questions(examples)]
+
+
+def _entity_scores(
+    examples: Sequence[Candidate], predictions: Sequence[np.ndarray]
+) -> dict[str, float]:
+    best = _best(examples, predictions)
+    pairs = [exact_and_f1(each.answer, each.golds, unanswerable=False) for each in best]
+    exact, f1 = 100 * np.mean(pairs, axis=0)
+    return {"f1": float(f1), "exact": float(exact)}
+
+
+def _passages(examples: Sequence[Candidate], chosen: np.ndarray) -> Iterator[dict[str, Any]]:
+    """The answers of MultiRC, by passage and by question."""
+    passages: dict[int, dict[str, list[Any]]] = {}
+    for example, label in zip(examples, chosen, strict=True):
+        answers = passages.setdefault(example.passage, {}).setdefault(example.id, [])
+        answers.append({"idx": example.number, "label": int(label)})
+    for passage, questions in passages.items():
+        listed = [{"idx": int(number), "answers": each} for number, each in questions.items()]
+        yield {"idx": passage, "passage": {"questions": listed}}
+
+
+def submission(runs: Mapping[str, Path], output: Path) -> None:
+    """Writes the leaderboard's zip file from the predictions of all tasks.
+
+    `runs` maps each task of `SETS` to the folder that `SuperGlue.write` wrote the test splits into.
+    The errors are those of `bertjax.tasks.leaderboard.write_zip`.
+    """
+    write_zip(SUBMITTED, runs, output, _checked)
+
+
+def _checked(path: Path, rows: int) -> str:
+    text = path.read_text(encoding="utf-8")
+    if (found := text.count("\n")) != rows:
+        raise InputError(
+            f"{path}: {found} predictions; the official test set has {rows}: predict it again from "
+            "SuperGLUE's own test file"
+        )
+    return text

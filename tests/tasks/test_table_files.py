@@ -1,0 +1,214 @@
+"""Tables as the hub has them: shards, nulls, answers of SQuAD, and downloads."""
+
+import json
+from fnmatch import fnmatch
+from unittest.mock import MagicMock
+
+import huggingface_hub
+import pyarrow as arrow
+import pytest
+from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
+from pyarrow import parquet
+
+from bertjax.base.errors import InputError
+from bertjax.tasks.squad import Answer
+from bertjax.tasks.table import Table
+from bertjax.tasks.task import TRAIN
+
+_SHARDS = ("train-00000-of-00002", "train-00001-of-00002", "validation-00000-of-00001")
+
+
+def _write(folder, name, names=(), **columns):
+    """A Parquet file with columns; `names` are those of the classes of labels and tags."""
+    path = folder / f"{name}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    classes = {"_type": "ClassLabel", "names": list(names)}
+    tags = {"_type": "Sequence", "feature": classes}
+    features = {"label": classes} if "label" in columns else {"tags": tags}
+    about = json.dumps({"info": {"features": features if names else {}}})
+    table = arrow.table(columns).replace_schema_metadata({"huggingface": about})
+    parquet.write_table(table, path)
+
+
+def _write_shards(folder, inner="data/"):
+    """Two shards of training, and one of validation."""
+    classes = ("bad", "good")
+    for name, labels in zip(_SHARDS, ([1, 0], [1], [0]), strict=True):
+        texts = [f"{name[:7]} {label}" for label in labels]
+        _write(folder, f"{inner}{name}", classes, text=texts, label=labels)
+    return folder
+
+
+@pytest.mark.parametrize("inner", ["", "data/"])
+def test_shards_are_read_in_order(tmp_path, inner):
+    task = Table(str(_write_shards(tmp_path, inner)))
+    assert [(each.id, each.label) for each in task.read(TRAIN)] == [
+        *(("0", "good"), ("1", "bad"), ("2", "good"))
+    ]
+    assert task.read(TRAIN)[2].where.endswith(f"{_SHARDS[1]}.parquet row 1")
+    assert [each.a for each in task.read("dev")] == ["validat 0"]
+    assert task.test_splits == ()
+    again = Table(str(tmp_path), dev=f"{inner}train-*.parquet")
+    assert [each.label for each in again.read("dev")] == ["good", "bad", "good"]
+    (tmp_path / f"{inner}{_SHARDS[0]}.parquet").unlink()
+    with pytest.raises(InputError, match="00001-of-00002.parquet: 1 of 2 shards are here: downl"):
+        Table(str(tmp_path)).read(TRAIN)
+
+
+def test_a_folder_for_each_split(tmp_path):
+    for split in ("train", "validation", "test"):
+        _write(tmp_path, f"{split}/0000", text=[split], label=[0.5])
+    task = Table(str(tmp_path), "regression")
+    assert [task.read(split)[0].a for split in (TRAIN, "dev")] == ["train", "validation"]
+    assert task.test_splits == ("test",) and task.read("test")[0].label is None
+
+
+def test_the_official_name_comes_first(tmp_path):
+    _write_shards(tmp_path)
+    (tmp_path / "train.csv").write_text("text,label\na,x\nb,y\n")
+    assert [each.label for each in Table(str(tmp_path)).read(TRAIN)] == ["x", "y"]
+
+
+def test_tags_of_the_hub_have_their_names(tmp_path):
+    names = ("O", "B-PER", "I-PER")
+    columns = dict(words=[["Bo", "Li", "ran"]], tags=[[1, 2, 0]])
+    for split in ("train", "validation"):
+        _write(tmp_path, f"{split}-00000-of-00001", names, **columns)
+    task = Table(str(tmp_path), "tagging")
+    assert task.read(TRAIN)[0].gold == ("B-PER", "I-PER", "O") == task.read("dev")[0].gold
+    assert task.metric == "f1"
+
+
+# --------------------------------------------------------------------------------- nulls
+
+
+@pytest.mark.parametrize(
+    ("problem", "columns", "message"),
+    [
+        ("classification", dict(text=["a", None, "c"], label=["x", "y", "z"]), "'text' is None"),
+        ("classification", dict(text=["a", "b", "c"], label=["x", None, "z"]), "'label' is None"),
+        ("multi_label", dict(text=["a", "b", "c"], label=[["x"], [None], ["z"]]), r"is \[None\]"),
+        ("regression", dict(text=["a", "b", "c"], label=[1.0, None, 2.0]), "'label' is None"),
+        (
+            "tagging",
+            dict(words=[["a"], ["b", "c"], ["d"]], tags=[["x"], [None, "y"], ["z"]]),
+            r"'tags' is \[None, 'y'\]",
+        ),
+        (
+            "questions",
+            dict(question=["a", None, "c"], context=["d", "e", "f"], answer=["d", "e", "f"]),
+            "'question' is None",
+        ),
+    ],
+)
+def test_rows_with_null(tmp_path, capsys, problem, columns, message):
+    _write(tmp_path, "train", **columns)
+    hint = "or leave out all such rows by config.task.on_null=skip"
+    with pytest.raises(InputError, match=f"train.parquet row 2: .*{message}, .*; {hint}"):
+        Table(str(tmp_path), problem).read(TRAIN)
+    found = Table(str(tmp_path), problem, on_null="skip").read(TRAIN)
+    assert [each.where[-5:] for each in found] == ["row 1", "row 3"]
+    assert capsys.readouterr().out == f"{tmp_path}: train: 1 rows with null left out, 2 read\n"
+
+
+def test_a_row_without_label_is_one_with_null(tmp_path):
+    _write(tmp_path, "train", ("bad", "good"), text=["a", "b", "c"], label=[1, -1, 0])
+    found = Table(str(tmp_path), on_null="skip").read(TRAIN)
+    assert [each.label for each in found] == ["good", "bad"]
+
+
+def test_other_errors_are_not_skipped(tmp_path):
+    _write(tmp_path, "train", text=["a", " "], label=["x", "y"])
+    with pytest.raises(InputError, match="row 2: 'text' is empty$"):
+        Table(str(tmp_path), on_null="skip").read(TRAIN)
+    with pytest.raises(ValueError, match="on_null='drop': must be error or skip"):
+        Table(str(tmp_path), on_null="drop")
+    _write(tmp_path, "train", text=[None, None], label=["x", "y"])
+    with pytest.raises(InputError, match="train.parquet: no row in it"):
+        Table(str(tmp_path), on_null="skip").read(TRAIN)
+
+
+# ------------------------------------------------------------------------- SQuAD's answers
+
+
+def test_answers_of_squad(tmp_path):
+    answers = [
+        {"text": ["Bo", "Bo met"], "answer_start": [7, 0]},
+        {"text": [], "answer_start": []},
+    ]
+    columns = dict(question=["Who?", "Why?"], context=["Bo met Bo.", "Bo met Bo."])
+    _write(tmp_path, "train-00000-of-00001", answers=answers, **columns)
+    task = Table(str(tmp_path), "questions", answer="answers")
+    first, second = task.read(TRAIN)
+    assert first.answers == (Answer("Bo", 7), Answer("Bo met", 0)) and not first.impossible
+    assert second.impossible and task.metric == "f1_tuned"
+    for wrong, message in (
+        ({"text": ["Bo"], "answer_start": [6]}, "'Bo' does not stand in its context at 6"),
+        ({"text": ["Bo"], "answer_start": [0, 7]}, "1 answers in 'answers', but 2"),
+        ({"text": ["Bo"]}, "answers=.*: object missing required field `answer_start`"),
+    ):
+        _write(tmp_path, "odd", answers=[wrong], question=["Who?"], context=["Bo met Bo."])
+        with pytest.raises(InputError, match=f"odd.parquet row 1: .*{message}"):
+            Table(str(tmp_path), "questions", answer="answers", train="odd.parquet").read(TRAIN)
+
+
+# ------------------------------------------------------------------------------- the hub
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A hub with one data set; what was asked of it."""
+    asked = []
+    root = _write_shards(tmp_path / "set")
+    _write_shards(root, "small/")
+    (root / "small" / "extra.parquet").write_text("")
+
+    def download(name, *, allow_patterns, repo_type, revision):
+        files = [str(each.relative_to(root)) for each in root.rglob("*.*")]
+        kept = [each for each in files if any(fnmatch(each, one) for one in allow_patterns)]
+        asked.append((name, repo_type, revision, sorted(kept)))
+        return str(root)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("address", "name", "revision", "folder"),
+    [
+        ("one/set", "one/set", None, "data"),
+        ("set", "set", None, "data"),
+        ("one/set/small/", "one/set", None, "small"),
+        ("one/set@v1/small", "one/set", "v1", "small"),
+        ("one/set@refs/convert/parquet/small", "one/set", "refs/convert/parquet", "small"),
+    ],
+)
+def test_a_data_set_of_the_hub(hub, address, name, revision, folder):
+    task = Table(f"hf://datasets/{address}")
+    assert [each.label for each in task.read(TRAIN)] == ["good", "bad", "good"]
+    assert [each.label for each in task.read("dev")] == ["bad"]
+    assert task.test_splits == ()
+    files = [f"{folder}/{shard}.parquet" for shard in _SHARDS]
+    assert set(map(str, hub)) == {str((name, "dataset", revision, files))}
+
+
+def test_addresses_that_the_hub_does_not_have(hub, monkeypatch):
+    with pytest.raises(
+        InputError, match="config.data=hf://datasets/: not a data set of the hub: w"
+    ):
+        Table("hf://datasets/").read(TRAIN)
+    with pytest.raises(
+        InputError, match="no Parquet files of train, .*: if its configurations are"
+    ):
+        Table("hf://datasets/one/set/large").read(TRAIN)
+    for error, message in (
+        (RepositoryNotFoundError("gone", response=MagicMock()), "hub has no data set of that name"),
+        (LocalEntryNotFoundError("offline"), "hub cannot be reached: on a machine with network, d"),
+    ):
+
+        def fail(*args, error=error, **more):
+            raise error
+
+        monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
+        with pytest.raises(InputError, match=f"config.data=hf://datasets/one/set: the {message}"):
+            Table("hf://datasets/one/set").read(TRAIN)
