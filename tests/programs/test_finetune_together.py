@@ -166,6 +166,8 @@ def test_the_words_behind_the_colon():
     tasks = finetune_together.get_config("STS-B,squad,stars=classification").tasks
     answers = dict(answer_steps=0, answer_dropout=0.1)
     assert tasks.STS_B.to_dict() == dict(kind="glue", name="STS-B", data="", **answers)
+    of_both = finetune_together.get_config("RTE,WiC").tasks  # GLUE's RTE
+    assert [each.kind for each in of_both.values()] == ["glue", "superglue"]
     assert (tasks.squad.kind, tasks.squad.version) == ("squad", "v1.1")
     assert (tasks.stars.kind, tasks.stars.problem) == ("table", "classification")
     with pytest.raises(InputError, match="'mrpc': a task must be one of CoLA, .*; one of squad, "):

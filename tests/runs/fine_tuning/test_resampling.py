@@ -5,6 +5,7 @@ import pytest
 
 from bertjax.runs.fine_tuning.resampling import SAMPLES, read_resampled, write_resampled
 from bertjax.tasks.question_answering import Answer, Question, Span, Spans
+from bertjax.tasks.superglue import Candidate, SuperGlue
 from bertjax.tasks.triviaqa import TriviaQa
 
 
@@ -61,3 +62,21 @@ def test_a_question_is_drawn_with_all_its_documents(tmp_path):
     np.testing.assert_allclose(counts, counts.round(), atol=2e-2)
     draws = np.random.default_rng(301).integers(301, size=(SAMPLES, 301))
     np.testing.assert_allclose(figures, 100 * np.array(right)[draws].mean(1), atol=1e-3)
+
+
+def test_a_question_is_drawn_with_all_its_candidates(tmp_path):
+    rng, examples, predictions, right = np.random.default_rng(0), [], [], []
+    for number in range(101):
+        scores = rng.random(rng.integers(1, 6))
+        right.append(rng.random() < 0.5)
+        golds = (str(scores.argmax()) if right[-1] else "none",)
+        for place, score in enumerate(scores):
+            about = dict(passage=0, number=place, answer=str(place), golds=golds)
+            examples.append(Candidate(str(number), "A", "B", None, "", **about))
+            predictions.append(np.array([1 - score, score]))
+    figures = _resampled(tmp_path / "run", SuperGlue("", "ReCoRD"), examples, predictions, "exact")
+    # Every sample has 101 questions, among which one that is drawn twice counts twice.
+    counts = figures / 100 * 101
+    np.testing.assert_allclose(counts, counts.round(), atol=2e-3)
+    error = np.std(right) * np.sqrt(101)
+    assert abs(counts.mean() - sum(right)) < 3 * error / np.sqrt(SAMPLES)
