@@ -59,7 +59,7 @@ VECTORS = {
         normalize=False,
     ),
 }
-BOTH = ("mean", "cls without the prompt", "sparse", "late", "all modules")  # of ModernBERT
+BOTH = ("mean", "cls without the prompt", "sparse", "late")  # of ModernBERT, too
 CASES = [*(("bert", name) for name in VECTORS), *(("modernbert", name) for name in BOTH)]
 
 

@@ -203,9 +203,9 @@ def test_vectors_of_sentence_transformers(name, vocabulary, tmp_path, monkeypatc
         0 < convert.run(source, f"hf:{tmp_path / 'out'}")["sentence-transformers"] < rounding(1.0)
     )
 
-    def another(pretrained, folder):
+    def another(pretrained, folder, **how):
         prompts = dataclasses.replace(model.embedding, query_prompt="a dog ")
-        whole(dataclasses.replace(pretrained, embedding=prompts), folder)
+        whole(dataclasses.replace(pretrained, embedding=prompts), folder, **how)
 
     whole = hugging_face.write_modules
     monkeypatch.setattr(hugging_face, "write_modules", another)
