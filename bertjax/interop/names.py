@@ -146,7 +146,7 @@ def outputs_first(shape: tuple[int, ...], inputs: int) -> Formed:
     return Formed((*shape[inputs:], *shape[:inputs]), True)
 
 
-def behind_ones(count: int) -> Form:
+def after_ones(count: int) -> Form:
     """As many axes of size 1 before those of the array."""
     return lambda shape, _: Formed((1,) * count + shape)
 

@@ -268,8 +268,8 @@ class Pretrained:
         if self.bilstm:
             lines.append(f"  a BiLSTM over it: {self.bilstm.depth} layers of {self.bilstm.hidden}")
         if self.scoring:
-            behind = [self.scoring.pooling, *(module.in_words for module in self.scoring.modules)]
-            lines.append(f"  its classifier reads: {', '.join(behind)}")
+            modules = [self.scoring.pooling, *(module.in_words for module in self.scoring.modules)]
+            lines.append(f"  its classifier reads: {', '.join(modules)}")
         if self.embedding:
             lines.append(f"  vectors of texts: {self.embedding.in_words}")
         lines += [f"  left out: {name} ({why})" for name, why in self.left_out.items()]

@@ -197,8 +197,8 @@ def _modules(
     elif kind == DENSE and "SpladePooling" in names:
         kind = SPARSE
     pylate = kind == LATE and settings.get("model_type") != CLASSES[LATE]
-    behind = tuple(takewhile(lambda name: name in _NAMES.values(), names[2:]))
-    sequences = [_POOLED + behind] if kind == DENSE else _SEQUENCES[kind] + [_PYLATE] * pylate
+    after = tuple(takewhile(lambda name: name in _NAMES.values(), names[2:]))
+    sequences = [_POOLED + after] if kind == DENSE else _SEQUENCES[kind] + [_PYLATE] * pylate
     _check_sequence(names, configs, sequences)
     _check_settings(settings, dict.fromkeys(_SHORTENED), f"in {SETTINGS_FILE}")
     found = list(zip(names[1:], configs, strict=True))
@@ -213,8 +213,8 @@ def _modules(
     fields: dict[str, Any] = {**_prompts(settings), **_fields_of_modules(found, kind, scores)}
     fields |= {"similarity": _similarity(settings, kind), **_lengths(model, longest)}
     embedding = Embedding(kind=kind, **fields)
-    behind_encoder = zip(names[1:], places, strict=True)
-    files = [place / _WEIGHTS for name, place in behind_encoder if name in _WITH_ARRAYS]
+    after_encoder = zip(names[1:], places, strict=True)
+    files = [place / _WEIGHTS for name, place in after_encoder if name in _WITH_ARRAYS]
     return Modules(embedding, files)
 
 
@@ -350,13 +350,13 @@ def _fields_of_modules(
                 expected["module_output_name"] = "scores"
             _check_settings(config or {}, expected, f"in a {name} module")
     if kind == DENSE:
-        behind = [_behind_pooling(name, config or {}) for name, config in found[1:]]
-        if scores and not behind:
+        after = [_after_pooling(name, config or {}) for name, config in found[1:]]
+        if scores and not after:
             raise _NotComputed("no Dense module after Pooling")
-        if scores and (behind[-1].kind, behind[-1].activation) != (PRODUCT, "identity"):
+        if scores and (after[-1].kind, after[-1].activation) != (PRODUCT, "identity"):
             raise _NotComputed(f"{_described(*found[-1])} at the end of a reranker")
-        normalize = behind[-1:] == [VectorModule(kind=NORMALIZE)]
-        modules = tuple(behind[: len(behind) - normalize])
+        normalize = after[-1:] == [VectorModule(kind=NORMALIZE)]
+        modules = tuple(after[: len(after) - normalize])
         return {**_pooling(configs["Pooling"]), "modules": modules, "normalize": normalize}
     skipped = {"skiplist_words": None, "keep_only_token_ids": None}
     _check_settings(configs.get("MultiVectorMask", {}), skipped, _SKIPPED)
@@ -368,7 +368,7 @@ def _fields_of_modules(
     return {"width": width}
 
 
-def _behind_pooling(name: str, config: Mapping[str, Any]) -> VectorModule:
+def _after_pooling(name: str, config: Mapping[str, Any]) -> VectorModule:
     kind = {name: kind for kind, name in _NAMES.items()}[name]
     if kind != PRODUCT:
         return VectorModule(kind=kind)
@@ -492,7 +492,7 @@ def _type(name: str) -> str:
 
 
 def _modules_of(embedding: Embedding) -> tuple[VectorModule, ...]:
-    """The modules behind the pooling, or behind the tokens of late interaction."""
+    """The modules after the pooling, or after the tokens of late interaction."""
     projection = VectorModule(width=embedding.width, bias=False)
     return (projection,) if embedding.kind == LATE else embedding.modules
 

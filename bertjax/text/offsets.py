@@ -5,7 +5,7 @@ import unicodedata
 import numpy as np
 
 
-def behind_marks(text: str) -> np.ndarray:
+def after_marks(text: str) -> np.ndarray:
     """For each place, the first one from there that is no combining mark: int32 [len(text) + 1]."""
     places = np.arange(len(text) + 1, dtype=np.int32)
     marks = [unicodedata.category(character) == "Mn" for character in text]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from bertjax.text.offsets import behind_marks, without_white_space
+from bertjax.text.offsets import after_marks, without_white_space
 from bertjax.text.template import Template
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class LibraryPieces(abc.ABC):
     def _spans(self, text: str, offsets: np.ndarray) -> np.ndarray:
         """The library's offsets as spans of `Tokenizer.encode_with_offsets`, int32 [N, 2]."""
         starts, ends = np.maximum.accumulate(offsets, axis=0).T
-        return without_white_space(text, starts, behind_marks(text)[ends])
+        return without_white_space(text, starts, after_marks(text)[ends])
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of texts, in which special tokens are text."""

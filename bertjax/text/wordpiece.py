@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bertjax.base.errors import InputError
-from bertjax.text.offsets import behind_marks, without_white_space
+from bertjax.text.offsets import after_marks, without_white_space
 from bertjax.text.pieces import LibraryPieces
 from bertjax.text.special_tokens import BERT, SPECIAL_TOKENS, UNK
 
@@ -135,8 +135,8 @@ class WordPiece(LibraryPieces):
 
     def _spans(self, text: str, offsets: np.ndarray) -> np.ndarray:
         if self._joins_marks and not text.isascii():
-            offsets[:, 1] = behind_marks(text)[offsets[:, 1]]
-        # An added token may have the space beside it.
+            offsets[:, 1] = after_marks(text)[offsets[:, 1]]
+        # An added token may have the space next to it.
         return without_white_space(text, *offsets.T) if self.added else offsets
 
     def _bytes_of(self, word: str) -> int:

@@ -88,7 +88,7 @@ class _Streams(io.RawIOBase):
         while not data:
             block = b""
             if self._stream.eof:
-                if not (block := self._behind_stream()):
+                if not (block := self._next_stream()):
                     return 0
                 self._stream = self._new()
             elif self._stream.needs_input and not (block := self._file.read(_BLOCK)):
@@ -97,7 +97,7 @@ class _Streams(io.RawIOBase):
         buffer[: len(data)] = data
         return len(data)
 
-    def _behind_stream(self) -> bytes:
+    def _next_stream(self) -> bytes:
         """The beginning of what follows a stream and its padding; empty at the end of the file."""
         following = self._stream.unused_data.lstrip(b"\0")
         while not following and (block := self._file.read(_BLOCK)):

@@ -29,7 +29,7 @@ from bertjax.interop.pretrained import Pretrained
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.encoders.registry import make_encoder
 from bertjax.models.heads.embedding import DENSE, MODULES, Embedding, check_dimensions
-from bertjax.models.heads.vector_modules import BehindPooling, VectorModule, widths
+from bertjax.models.heads.vector_modules import AfterPooling, VectorModule, widths
 from bertjax.training.hardware import AUTO, resolved
 from bertjax.training.model import Arrays
 from bertjax.training.sharding.placement import data_parallel
@@ -244,8 +244,8 @@ def _compute(spec: EncoderSpec, options: Options, params: Mapping[str, Any], bat
         x = jnp.matmul(member, x, precision=jax.lax.Precision.HIGHEST)
         x /= jnp.maximum(member.sum(-1, keepdims=True), 1.0)
     if options.modules:
-        behind: Any = BehindPooling(options.modules).apply({"params": params.get(MODULES, {})}, x)
-        x = behind
+        computed: Any = AfterPooling(options.modules).apply({"params": params.get(MODULES, {})}, x)
+        x = computed
     x = x[..., : options.dimensions]
     if options.normalize or options.dimensions:
         x /= jnp.maximum(jnp.linalg.norm(x, axis=-1, keepdims=True), 1e-12)

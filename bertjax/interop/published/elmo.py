@@ -6,7 +6,7 @@ from typing import Any, NotRequired
 from bertjax.base.fields import NUM_CHARACTERS, WORD_LENGTH
 from bertjax.base.validation import record
 from bertjax.interop.config_rows import ConfigRows, check_only, check_wanted
-from bertjax.interop.names import Names, behind_ones
+from bertjax.interop.names import Names, after_ones
 from bertjax.models.encoders.elmo.spec import ElmoSpec
 
 OPTIONS = record(
@@ -83,7 +83,7 @@ ELMO = Names(
     classes={},
     encoder=(
         ("embeddings/convolutions/characters", "char_embed"),
-        ("embeddings/convolutions/kernel_{i}", "CNN/W_cnn_{i}", behind_ones(1)),
+        ("embeddings/convolutions/kernel_{i}", "CNN/W_cnn_{i}", after_ones(1)),
         ("embeddings/convolutions/bias_{i}", "CNN/b_cnn_{i}"),
         ("embeddings/highway_{i}/gate/kernel", "CNN_high_{i}/W_carry"),
         ("embeddings/highway_{i}/gate/bias", "CNN_high_{i}/b_carry"),

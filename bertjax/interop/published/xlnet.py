@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bertjax.interop.config_rows import ACTIVATION, ONLY_READ, ConfigRows, Operation, check_only
-from bertjax.interop.names import Names, behind_ones, outputs_first
+from bertjax.interop.names import Names, after_ones, outputs_first
 from bertjax.models.encoders import head_types
 
 # In transformers, a model that reads left to right ("uni") takes no batch with padding.
@@ -40,7 +40,7 @@ XLNET = Names(
     bare="transformer.",
     encoder=(
         ("embeddings/token", "word_embedding.weight"),
-        ("embeddings/unknown", "mask_emb", behind_ones(2)),
+        ("embeddings/unknown", "mask_emb", after_ones(2)),
         ("encoder/layer_{i}/attention/query/kernel", "layer.{i}.rel_attn.q"),
         ("encoder/layer_{i}/attention/key/kernel", "layer.{i}.rel_attn.k"),
         ("encoder/layer_{i}/attention/value/kernel", "layer.{i}.rel_attn.v"),

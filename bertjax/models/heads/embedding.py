@@ -22,7 +22,7 @@ from bertjax.models.encoders import head_types
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.encoders.registry import make_encoder
 from bertjax.models.heads.output_heads import masked_lm
-from bertjax.models.heads.vector_modules import NORMALIZE, BehindPooling, VectorModule, widths
+from bertjax.models.heads.vector_modules import NORMALIZE, AfterPooling, VectorModule, widths
 from bertjax.models.layers.dense import Dense, parameter
 from bertjax.models.layers.pooling import take_positions
 from bertjax.models.layers.similarity import SIMILARITIES, Vectors, normalized
@@ -37,7 +37,7 @@ _SIMILARITIES = {
 }
 COUNTED = "counted_mask"  # int [B, S], 1 on the tokens of which the vectors are made
 PROJECTION = "projection"  # the part of late interaction
-MODULES = "modules"  # the part behind the pooling
+MODULES = "modules"  # the part after the pooling
 SCALE = "log_scale"  # the part of a learned scale
 
 
@@ -154,7 +154,7 @@ class VectorModel(nn.Module):
             init = nn.initializers.normal(spec.initializer_range)
             self.projection = Dense(*sides, init, spec.precision.exact, use_bias=False)
         if self.embedding.modules:
-            self.modules = BehindPooling(self.embedding.modules, spec.initializer_range)
+            self.modules = AfterPooling(self.embedding.modules, spec.initializer_range)
         if self.embedding.kind == SPARSE:
             self.masked_lm = masked_lm(spec)
         if self.scale:
@@ -192,7 +192,7 @@ class VectorModel(nn.Module):
 
 
 class PooledModules(nn.Module):
-    """One vector of the tokens of a text, and the modules behind it."""
+    """One vector of the tokens of a text, and the modules after it."""
 
     embedding: Embedding
     initializer_range: float
@@ -200,8 +200,8 @@ class PooledModules(nn.Module):
     @nn.compact
     def __call__(self, states: jax.Array, mask: jax.Array, deterministic: bool) -> jax.Array:
         vectors = pooled(states.astype(jnp.float32), mask, self.embedding.pooling)
-        behind = BehindPooling(self.embedding.modules, self.initializer_range, name=MODULES)
-        return behind(vectors)
+        after = AfterPooling(self.embedding.modules, self.initializer_range, name=MODULES)
+        return after(vectors)
 
 
 def check_dimensions(dimensions: int | None, kind: str, width: int) -> None:

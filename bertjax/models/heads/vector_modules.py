@@ -38,7 +38,7 @@ _EPS = 1e-5  # PyTorch's
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VectorModule:
-    """A module behind the pooling.
+    """A module after the pooling.
 
     Attributes:
       kind: "dense", "layer_norm" or "normalize".
@@ -66,8 +66,8 @@ class VectorModule:
         return f"{self.kind} to {self.width} with {self.activation}" if self.width else self.kind
 
 
-class BehindPooling(nn.Module):
-    """The modules behind the pooling, in their order: [..., D] -> [..., D']."""
+class AfterPooling(nn.Module):
+    """The modules after the pooling, in their order: [..., D] -> [..., D']."""
 
     modules: tuple[VectorModule, ...]
     initializer_range: float = 0.02
@@ -93,7 +93,7 @@ def name_of(number: int) -> str:
 
 
 def widths(modules: Sequence[VectorModule], width: int) -> list[int]:
-    """The width of the vectors before each module, and behind the last."""
+    """The width of the vectors before each module, and after the last."""
     found = [width]
     for module in modules:
         found.append(module.width or found[-1])

@@ -181,7 +181,7 @@ class SimilarityJob:
 def _with_modules(
     config: dict[str, Any], recipe: SimilarityRecipe, pretrained: Pretrained
 ) -> dict[str, Any]:
-    """The config with the modules of the weights behind the pooling, if it names none."""
+    """The config with the modules of the weights after the pooling, if it names none."""
     own = recipe.embedding or recipe.scoring
     given = pretrained.embedding if recipe.embedding else pretrained.scoring
     if not given or (recipe.embedding and recipe.embedding.kind != given.kind):
