@@ -17,7 +17,7 @@ from bertjax.text.extension import check_extensible
 from bertjax.text.template import Template
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.text.vocabulary import learn
-from tests.models.encoders import modernbert_models
+from tests.helpers.small_models import family_model
 from tests.text.gemma_vocabulary import learn_gemma
 from tests.text.hard_texts import HARD_TEXTS
 from tests.text.small_vocabularies import SENTENCES, added, random_texts
@@ -171,10 +171,8 @@ def test_another_way_to_pieces_is_refused(content, folder, tmp_path, change, mes
 @pytest.fixture(scope="module")
 def mmbert(folder, tokenizer):
     """A small ModernBERT with this vocabulary."""
-    spec = modernbert_models.SPEC
-    spec = type(spec)(**vars(spec) | {"vocab_size": tokenizer.vocabulary_size})
-    path = folder / "tokenizer.json"
-    return modernbert_models.small_model(path, head_types.MASKED_LM, spec)
+    path, size = folder / "tokenizer.json", tokenizer.vocabulary_size
+    return family_model(path, "modernbert", head_types.MASKED_LM, vocab_size=size)
 
 
 def test_mmbert_out_and_in(mmbert, tmp_path):
