@@ -70,7 +70,7 @@ def stays(path: str, adapter: AdapterSpec, frozen: str) -> bool:
 
 
 def with_subset(
-    model: Model, adapter: AdapterSpec, frozen: str, learned: Mapping[str, Iterable[str]]
+    model: Model, adapter: AdapterSpec, frozen: str, pretrained: Mapping[str, Iterable[str]]
 ) -> Model:
     """The model, of which some parameters are not trained.
 
@@ -92,7 +92,7 @@ def with_subset(
     def of(name: str, part: Part) -> Part:
         if part.frozen is True:
             return part
-        own_patterns = tuple(f"^{re.escape(branch)}/" for branch in learned.get(name, ()))
+        own_patterns = tuple(f"^{re.escape(branch)}/" for branch in pretrained.get(name, ()))
         stay = (*patterns, *own_patterns) if adapter.name else patterns
         return dataclasses.replace(part, frozen=stay, adapters=adapters)
 
@@ -103,8 +103,8 @@ def with_subset(
     names = ["/".join(path) for path in flat]
     for each in patterns:
         _check_found("config.frozen", each, names)
-    if adapter.name and learned:
-        branches = {branch for each in learned.values() for branch in each}
+    if adapter.name and pretrained:
+        branches = {branch for each in pretrained.values() for branch in each}
         kernels = [path for path, box in flat.items() if box.inputs and path[0] in branches]
         _check_found("config.adapter.targets", adapter.targets, list(map("/".join, kernels)))
     if not jax.tree.leaves(jax.eval_shape(found.init, jax.random.key(0))):
