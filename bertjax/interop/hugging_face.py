@@ -86,8 +86,8 @@ def read_hugging_face(
         params, embedding, head_type = dict(model.params), None, model.head_type
     task, kept = _task(config), read_kept(folder, config)
     if head_type == head_types.SEQUENCE_CLASSIFICATION:
-        given = modules.embedding.passage_length if modules else 0
-        length = {"max_length": given} if given else {}
+        longest = modules.embedding.passage_length if modules else 0
+        length = {"max_length": longest} if longest else {}
         task = _text_length(folder, spec.max_position_embeddings) | length | task
     return dataclasses.replace(model, params=params, task=task, embedding=embedding, kept=kept)
 
@@ -99,9 +99,9 @@ def _params_of_modules(
     described = module_arrays(modules.embedding, spec.hidden_size)
     for file, arrays in zip(modules.files, described, strict=True):
         check_in_folder(file, file.parent)
-        given = read_arrays(file, family)
+        stored = read_arrays(file, family)
         for path, (name, shape) in arrays.items():
-            array = given.get(name, np.zeros(()))
+            array = stored.get(name, np.zeros(()))
             if array.shape != shape:
                 raise InputError(f"{file}: {name} is {array.shape}, where {shape} belongs")
             _check_finite(name, array, str(file))

@@ -219,7 +219,7 @@ def _modules(
 
 
 def module_arrays(embedding: Embedding, width: int) -> list[dict[str, tuple[str, tuple[int, ...]]]]:
-    """Of each module with arrays, by their paths here, their names and shapes in PyTorch.
+    """The arrays of each module that has some: path here -> name and shape in PyTorch.
 
     `width` is that of the encoder.
     """
@@ -230,9 +230,9 @@ def module_arrays(embedding: Embedding, width: int) -> list[dict[str, tuple[str,
         path = PROJECTION if embedding.kind == LATE else f"{MODULES}/{name_of(number)}"
         shapes: dict[str, tuple[int, ...]] = {"kernel": (module.width, before[number])}
         arrays = {
-            f"{path}/{own}": (theirs, shapes.get(own, (before[number + 1],)))
-            for own, theirs in _ARRAYS.get(module.kind, {}).items()
-            if own != "bias" or module.bias
+            f"{path}/{leaf}": (torch_name, shapes.get(leaf, (before[number + 1],)))
+            for leaf, torch_name in _ARRAYS.get(module.kind, {}).items()
+            if leaf != "bias" or module.bias
         }
         found += [arrays] * bool(arrays)
     return found

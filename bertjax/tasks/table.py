@@ -79,8 +79,13 @@ class Table(Columns, Task):
             require(weighted or not getattr(self, name), self, name, f"{equal}: leave it out")
 
     @cached_property
+    def _folder(self) -> Path:
+        """That of `data`; the hub is asked once for all splits."""
+        return table_files.folder_of(self.data)
+
+    @cached_property
     def test_splits(self) -> tuple[str, ...]:
-        has_test = self.test or table_files.has_split(self.data, "test")
+        has_test = self.test or table_files.has_split(self._folder, "test")
         return ("test",) if has_test else ()
 
     @cached_property
@@ -132,7 +137,7 @@ class Table(Columns, Task):
         return examples
 
     def _examples(self, split: str) -> list[Any]:
-        paths = table_files.split_files(self.data, split, getattr(self, split))
+        paths = table_files.split_files(self._folder, self.data, split, getattr(self, split))
         examples, nulls = [], 0
         for row in read_files(paths):
             try:

@@ -48,23 +48,26 @@ def folder_of(data: str) -> Path:
     return root / folder
 
 
-def split_files(data: str, split: str, given: str) -> list[Path]:
-    """The files of a split, in order; `given` is their name or pattern (*) in the config, or ""."""
-    folder = folder_of(data)
-    if found := _shards(folder, split, given):
+def split_files(folder: Path, data: str, split: str, name: str) -> list[Path]:
+    """The files of a split, in order.
+
+    Args:
+      folder: that of `data`.
+      name: the name of the file in the config, a pattern (*) of names, or "".
+    """
+    if found := _shards(folder, split, name):
         return found
-    if data.startswith(HUB) and not given:
+    if data.startswith(HUB) and not name:
         raise InputError(
             f"config.data={data}: no Parquet files of {split}, such as data/{split}-00000-of-00001"
             f".parquet: if its configurations are in folders, give {HUB}USER/NAME/FOLDER; other "
             f"files are named as config.task.{split}"
         )
-    return [official_files.find(folder, *((given,) if given else _official(split)))]
+    return [official_files.find(folder, *((name,) if name else _official(split)))]
 
 
-def has_split(data: str, split: str) -> bool:
+def has_split(folder: Path, split: str) -> bool:
     """Whether a split has files under its own name."""
-    folder = folder_of(data)
     return official_files.exists(folder, *_official(split)) or bool(_shards(folder, split, ""))
 
 
@@ -72,14 +75,14 @@ def _official(split: str) -> tuple[str, ...]:
     return tuple(split + suffix for suffix in FORMATS)
 
 
-def _shards(folder: Path, split: str, given: str) -> list[Path]:
+def _shards(folder: Path, split: str, name: str) -> list[Path]:
     """The files of a pattern, or the shards of a split that has no file of its official name."""
-    if given:
-        patterns = [given] if "*" in given else []
+    if name:
+        patterns = [name] if "*" in name else []
     elif official_files.exists(folder, *_official(split)):
         patterns = []
     else:
-        patterns = [shards.format(name) for name in _NAMES[split] for shards in _SHARDS]
+        patterns = [shards.format(each) for each in _NAMES[split] for shards in _SHARDS]
     found = next(filter(None, (sorted(folder.glob(pattern)) for pattern in patterns)), [])
     count = _COUNT.search(found[0].stem) if found else None
     if count and int(count[1]) != len(found):

@@ -183,14 +183,14 @@ def _with_modules(
 ) -> dict[str, Any]:
     """The config with the modules of the weights after the pooling, if it names none."""
     own = recipe.embedding or recipe.scoring
-    given = pretrained.embedding if recipe.embedding else pretrained.scoring
-    if not given or (recipe.embedding and recipe.embedding.kind != given.kind):
+    source = pretrained.embedding if recipe.embedding else pretrained.scoring
+    if not source or (recipe.embedding and recipe.embedding.kind != source.kind):
         return config
-    rows = [dataclasses.asdict(module) for module in given.modules]
+    rows = [dataclasses.asdict(module) for module in source.modules]
     fields: dict[str, Any] = {"modules": rows} if rows else {}
     if recipe.embedding is None:
-        fields["pooling"] = given.pooling
-    if own and own.modules not in ((), given.modules) or (recipe.scoring and own != given):
+        fields["pooling"] = source.pooling
+    if own and own.modules not in ((), source.modules) or (recipe.scoring and own != source):
         raise recipe.wrong("task.modules", "the weights have others: leave it out to take those")
     return config | {"task": {**config["task"], **fields}} if fields else config
 
