@@ -49,7 +49,8 @@ def as_family(pretrained: Pretrained, name: str) -> Pretrained:
     """The weights as those of another family, such as a DistilBERT's of a BERT.
 
     That is a model of the family `name`, if all its parameters are among the given ones, under the
-    same names and of the same shapes; otherwise `pretrained`.
+    same names and of the same shapes; otherwise `pretrained`. InputError: the family has another
+    epsilon, so it would compute something else.
     """
     if name == pretrained.family.name:
         return pretrained
@@ -67,6 +68,12 @@ def as_family(pretrained: Pretrained, name: str) -> Pretrained:
     shapes = {path: array.shape for path, array in arrays.items()}
     if any(shapes.get(path) != shape for path, (shape, _) in expected.items()):
         return pretrained
+    epsilon, fixed = (getattr(each, "layer_norm_eps", None) for each in (pretrained.spec, spec))
+    if epsilon != fixed:
+        raise InputError(
+            f"{pretrained.origin}: layer_norm_eps={epsilon}: a {name} has {fixed}: set "
+            f"config.model.encoder={pretrained.family.name!r}"
+        )
     return dataclasses.replace(
         pretrained,
         head_type=head_type,
