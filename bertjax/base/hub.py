@@ -34,10 +34,13 @@ def download(
     )
 
     page = "https://huggingface.co/" + "datasets/" * (repo_type == "dataset") + name
-    which = {"repo_type": repo_type, "revision": revision}
     try:
         with input_error_at(f"{where}: {no_name}", HFValidationError):
-            return Path(snapshot_download(name, allow_patterns=list(patterns), **which))
+            return Path(
+                snapshot_download(
+                    name, repo_type=repo_type, revision=revision, allow_patterns=list(patterns)
+                )
+            )
     except RevisionNotFoundError as error:
         missing = f"no revision {revision or 'main'!r}: those that it has: {page}/tree/main"
         raise InputError(f"{where}: {missing}") from error

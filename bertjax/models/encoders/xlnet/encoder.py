@@ -138,7 +138,8 @@ class Xlnet(nn.Module):
         """The output of the last layer, [B, S, D]."""
         if not self.has_variable("cache", "memory"):
             return self.one_stream(inputs, deterministic=deterministic)[0]
-        memory, seen = self.get_variable("cache", "memory"), inputs["input_mask"]
+        memory: jax.Array = self.get_variable("cache", "memory")
+        seen = inputs["input_mask"]
         before = {"memory": memory, "memory_mask": seen[:, :0:-1]}  # its last tokens are there
         now = {**inputs, **before, "input_mask": seen[:, :1]}
         vectors, states = self.one_stream(now, deterministic=deterministic)
