@@ -205,6 +205,11 @@ class TransformerSpec(AttentionComputation, TransformerArchitecture):
         return self.norm == "before"
 
     @property
+    def biases_scores(self) -> bool:
+        """Whether distances of tokens add a bias to the scores of attention."""
+        return self.positions == "disentangled"
+
+    @property
     def _layers_are_alike(self) -> bool:
         first_differs = self.pre_norm and self.embedding_norm
         return self.global_attn_every_n_layers == 1 and not first_differs
@@ -232,8 +237,10 @@ class TransformerSpec(AttentionComputation, TransformerArchitecture):
         for layer in range(self.num_hidden_layers):
             pattern = AttentionPattern(self.causal, self.window(layer))
             rate = self.attention_probs_dropout_prob
-            bias = self.positions == "disentangled"
-            call = Call(length, self.head_width, self.compute_dtype, pattern, rate, bias=bias)
+            call = Call(
+                *(length, self.head_width, self.compute_dtype, pattern, rate),
+                bias=self.biases_scores,
+            )
             found.setdefault(taken(self.attention, call), self.layer_type(layer))
         several = len({way.name for way in found}) > 1
         ways = [
