@@ -148,7 +148,7 @@ MODERNBERT = Names(
         ),
         absent={"hidden_activation": "gelu", "global_rope_theta": 160_000.0},
         wanted=_WANTED,
-        written=_WANTED,
+        written={**_WANTED, "initializer_cutoff_factor": 2.0},  # text-embeddings-inference needs it
         roles=("pad", "cls", "sep", "bos", "eos"),
         title="ModernBERT",
     ),
