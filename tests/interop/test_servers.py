@@ -9,11 +9,11 @@ import json
 import pytest
 from safetensors.numpy import load_file
 
-from bertjax.interop.hugging_face import write_hugging_face
+from bertjax.interop.hugging_face import fields_of, write_hugging_face
 from bertjax.models.encoders import head_types
 from bertjax.models.heads.embedding import Embedding
 from bertjax.models.heads.vector_modules import VectorModule
-from tests.helpers.small_models import family_model, with_vectors
+from tests.helpers.small_models import family_model, small_spec, with_vectors
 
 # The fields without a default in the structs of text-embeddings-inference.
 _SIZES = dict.fromkeys(
@@ -113,3 +113,11 @@ def test_classifiers_and_rerankers(vocabulary, tmp_path, family):
     assert config["label2id"] == {"no": 0, "maybe": 1, "yes": 2}
     _, classifier = ARRAYS[family]
     assert not set(classifier) - load_file(tmp_path / "model.safetensors").keys()
+
+
+def test_fields_that_llama_cpp_reads_and_transformers_does_not():
+    """The published files have them."""
+    spec = small_spec("modernbert")
+    assert fields_of(spec, "test")["layer_norm_eps"] == spec.layer_norm_eps != 1e-5
+    spec = small_spec("gpt2", causal=True)
+    assert fields_of(spec, "test")["n_ctx"] == spec.max_position_embeddings
