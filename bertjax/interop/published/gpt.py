@@ -72,6 +72,7 @@ def _names(
             rows=(
                 ("vocab_size", "vocab_size"),
                 ("n_positions", "max_position_embeddings"),
+                ("n_ctx", "max_position_embeddings", only_written("max_position_embeddings")),
                 ("n_embd", "hidden_size"),
                 ("n_layer", "num_hidden_layers"),
                 ("n_head", "num_attention_heads"),

@@ -134,6 +134,7 @@ MODERNBERT = Names(
             *same(("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")),
             *same(("intermediate_size", "max_position_embeddings", "initializer_range")),
             ("norm_eps", "layer_norm_eps"),
+            ("layer_norm_eps", "layer_norm_eps", only_written("layer_norm_eps")),  # for llama.cpp
             ("embedding_dropout", "hidden_dropout_prob"),
             ("mlp_dropout", "hidden_dropout_prob", only_written("hidden_dropout_prob")),
             ("classifier_dropout", "hidden_dropout_prob", only_written("hidden_dropout_prob")),
@@ -148,7 +149,7 @@ MODERNBERT = Names(
         ),
         absent={"hidden_activation": "gelu", "global_rope_theta": 160_000.0},
         wanted=_WANTED,
-        written=_WANTED,
+        written={**_WANTED, "initializer_cutoff_factor": 2.0},  # text-embeddings-inference needs it
         roles=("pad", "cls", "sep", "bos", "eos"),
         title="ModernBERT",
     ),
