@@ -8,12 +8,14 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from bertjax.models.attention.kernel import distances
 from bertjax.models.attention.kernel.blocks import (
     LOW,
     Queries,
     as_columns,
     block_of_queries,
     dot,
+    each_head,
     keep_masks,
     over_keys,
     over_seen_keys,
@@ -47,6 +49,7 @@ def _kernel(
     bits: Ref, first: Ref, bounds: Ref, q: Ref, k: Ref, v: Ref, codes: Ref, *refs: Ref, form: Form
 ) -> None:
     table, *others = refs if form.rotary else (None, *refs)
+    vectors, *others = others if form.by_distance else (None, *others)
     out, logsum, prepared, *turned = others
     row, group, step = (pl.program_id(i) for i in range(3))
     first_head, first_query = first[0] + group * form.heads, first[1]
@@ -65,7 +68,13 @@ def _kernel(
         key_rows = pl.ds(first_key, form.keys)
         keys = turned[0][key_rows] if table is not None else k[0, key_rows]
         seen = visible(codes, prepared, first_key, queries, form)
-        return [scores(keys, query, seen, form) for query in queries.of_heads]
+        if vectors is None:
+            return [scores(keys, query, seen, form) for query in queries.of_heads]
+        distance = queries.place - first_key
+        return [
+            scores(keys, query, seen, form, distances.bias(key, query, vectors, distance, form))
+            for key, query in zip(each_head(keys, form), queries.of_heads, strict=True)
+        ]
 
     def attended(
         queries: Queries,
