@@ -49,7 +49,7 @@ class Call(NamedTuple):
     rate: float = 0.0  # the probability of dropping an attention probability in training
     dropping: bool = True  # whether this call drops
     mask_of_keys: bool = True  # whether `Mask.keys` is [B, S]
-    bias: bool = False  # whether the scores get a bias, which kernels do not add
+    distances: bool = False  # whether distances have vectors (`attention.disentangled`)
 
 
 class Way(NamedTuple):
@@ -94,7 +94,7 @@ def for_documents(name: str, tokens: float, rate: float) -> str:
 def way(name: str, device: Device, call: Call) -> Way:
     """What computes a call on a device; all `NAMES` but "auto" are taken wherever they can."""
     length, pattern = call.length, call.pattern
-    if call.bias:
+    if call.distances and (device.platform != "tpu" or name == FUSED):
         return Way(FUSED if name == FUSED else EINSUM)
     is_exported = not isinstance(length, int)
     # Local attention by blocks is cheaper from some length on.
@@ -109,7 +109,8 @@ def way(name: str, device: Device, call: Call) -> Way:
     if device.platform == "tpu" and not (call.rate and blocks):
         from bertjax.models.attention.kernel.attend import serves
 
-        return Way(KERNEL) if serves(length, call.width, call.dtype) else rest
+        served = serves(length, call.width, call.dtype, distances=call.distances)
+        return Way(KERNEL) if served else rest
     if device.capability >= 80 and name == KERNEL and call.mask_of_keys:
         from bertjax.models.attention import gpu_kernel
 

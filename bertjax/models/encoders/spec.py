@@ -232,8 +232,9 @@ class TransformerSpec(AttentionComputation, TransformerArchitecture):
         for layer in range(self.num_hidden_layers):
             pattern = AttentionPattern(self.causal, self.window(layer))
             rate = self.attention_probs_dropout_prob
-            bias = self.positions == "disentangled"
-            call = Call(length, self.head_width, self.compute_dtype, pattern, rate, bias=bias)
+            sizes = length, self.head_width, self.compute_dtype
+            distances = self.positions == "disentangled"
+            call = Call(*sizes, pattern, rate, distances=distances)
             found.setdefault(taken(self.attention, call), self.layer_type(layer))
         several = len({way.name for way in found}) > 1
         ways = [

@@ -10,7 +10,9 @@ import pytest
 from jax.experimental.pallas import tpu as pltpu
 
 from bertjax.models.attention.contract import AttentionPattern, DropoutSpec, Mask, visible
+from bertjax.models.attention.disentangled import distances_of
 from bertjax.models.attention.einsum import einsum_self_attention
+from bertjax.models.attention.implementations import self_attention
 from bertjax.models.attention.kernel.attend import kernel_self_attention, serves
 from bertjax.models.attention.kernel.call import bounds_of
 from bertjax.models.attention.kernel.form import Dropout, form_of
@@ -89,6 +91,63 @@ def test_values_and_gradients(length, heads, width, packed, pattern, rate, turne
     _compare(*_case(length, heads, width, packed), pattern, drop, by)
 
 
+@pytest.fixture
+def roll_in_one(monkeypatch):
+    """JAX would roll row by row what a TPU rolls at once, and its programs would compile slowly."""
+    one_by_one = pltpu.roll
+
+    def roll(x, shift, axis, *, stride=None, stride_axis=None):
+        if stride is None:
+            return one_by_one(x, shift, axis)
+        row, column = (jax.lax.broadcasted_iota(jnp.int32, x.shape, i) for i in (0, 1))
+        return jnp.take_along_axis(x, (column - shift - stride * row) % x.shape[1], 1)
+
+    both = [
+        jax.jit(partial(by, shift=1, axis=1, stride=1, stride_axis=0))(np.arange(15).reshape(3, 5))
+        for by in (roll, one_by_one)
+    ]
+    np.testing.assert_array_equal(*both)
+    monkeypatch.setattr(pltpu, "roll", roll)
+
+
+def _with_distances(attend, qkv, vectors, mask, drop=None):
+    """The outputs, and the gradients of contents and of the vectors of distances."""
+    sees = _sees(mask, AttentionPattern())
+
+    def total(qkv, vectors):
+        distances = distances_of(vectors, qkv.shape[1], 100)
+        context = attend(qkv, mask, AttentionPattern(), distances=distances, drop=drop)
+        context = jnp.where(sees, context, 0)
+        return (context * jnp.cos(jnp.arange(context.size)).reshape(context.shape)).sum(), context
+
+    return jax.jit(jax.grad(total, (0, 1), has_aux=True))(qkv, vectors)
+
+
+def _vectors(heads: int, width: int) -> jax.Array:
+    return jnp.asarray(np.random.default_rng(heads).normal(size=(64, 3, heads, width)), "float32")
+
+
+@pytest.mark.usefixtures("roll_in_one")
+@pytest.mark.parametrize(
+    "length, heads, width, packed, rate, bits",
+    others_slow(
+        [
+            (256, 4, 32, False, 0.0, 32),
+            (300, 3, 64, True, 0.1, 16),  # padded to 384 positions and 4 heads
+            (640, 1, 128, True, 0.1, 32),
+            (1024, 2, 64, True, 0.1, 16),  # keys are streamed
+        ],
+        (300, 3, 64, True, 0.1, 16),
+    ),
+)
+def test_disentangled(length, heads, width, packed, rate, bits):
+    qkv, mask = _case(length, heads, width, packed)
+    drop = DropoutSpec(SEED, rate, bits) if rate else None
+    arguments = qkv, _vectors(heads, width), mask, drop
+    wanted = _with_distances(partial(self_attention, way="einsum"), *arguments)
+    assert_close(_with_distances(by_kernel, *arguments), wanted)
+
+
 @pytest.mark.parametrize(
     "ends",
     [
@@ -118,7 +177,7 @@ def test_only_blocks_of_the_same_documents_are_computed():
         AttentionPattern(window=700),
     ):
         drop = Dropout(0.0, 32, paired=True, stride=4096)
-        form = form_of(4096, 4096, 64, pattern, drop, rotary=False, backward=False)
+        form = form_of(4096, 4096, 64, pattern, drop, rotary=False, by_distance=False, backward=False)
         bounds = jax.jit(bounds_of, static_argnums=(2, 3))
         found = np.asarray(bounds(codes, np.int32(0), 4096, form))
         mask = Mask(jnp.asarray(tokens), jnp.asarray(numbers))

@@ -37,13 +37,16 @@ from bertjax.models.layers.mesh_axes import mesh_axes
 from bertjax.models.layers.rotary import Rotation
 
 
-def serves(length: int, width: int, dtype: jax.typing.DTypeLike) -> bool:
+def serves(
+    length: int, width: int, dtype: jax.typing.DTypeLike, *, distances: bool = False
+) -> bool:
     """Whether the kernels support such sequences, and are faster than einsum."""
     (axis,) = mesh_axes((axes.LENGTH,)) or (None,)
     pieces = jax.sharding.get_abstract_mesh().shape[axis] if axis else 1
     # The length of a sequence may have padding, and that of a piece none.
     whole = pieces == 1 or length % (pieces * LANES) == 0
-    fits = length * jnp.dtype(dtype).itemsize <= 64 * 2**10  # the keys of 128 lanes, into VMEM
+    # The keys of 128 lanes, or the gradients of all heads' distances, fit into VMEM.
+    fits = length * jnp.dtype(dtype).itemsize <= (2 if distances else 64) * 2**10
     return length >= 256 and fits and LANES % width == 0 and whole
 
 

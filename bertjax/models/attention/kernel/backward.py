@@ -119,12 +119,8 @@ def _kernel(
         key_rows = pl.ds(first_key, form.keys)
         seen = visible(codes, prepared, first_key, block.queries, form)
         keys = turned[key_rows]
-        of_heads = each_head(keys, form), block.queries.of_heads, block.gradients
-        for key, query, gradient in zip(*of_heads, strict=True):
-            bias = None
-            if vectors is not None:
-                distance = block.queries.place - first_key
-                bias = distances.bias(key, query, vectors, distance, form)
+        biases = distances.biases(keys, block.queries, vectors, first_key, form)
+        for query, gradient, bias in zip(block.queries.of_heads, block.gradients, biases, strict=True):
             products = scores(keys, query, seen, form, bias)
             yield products, dot(v[0, key_rows], gradient, (1, 1))
 

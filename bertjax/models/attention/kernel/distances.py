@@ -6,27 +6,30 @@ roll: row r moves r places to the right. The other way, a roll would have to mov
 which the chip cannot; so the rows come in reverse, by a product with a matrix.
 """
 
+from collections.abc import Iterator
+
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from bertjax.models.attention.kernel.blocks import dot
+from bertjax.models.attention.kernel.blocks import Queries, dot, each_head
 from bertjax.models.attention.kernel.form import LANES, Form, Index, Ref
 
 OF_QUERIES, OF_KEYS = 0, 1  # whose rows are multiplied with the vectors
 
 
-def bias(
-    keys: jax.Array, queries: jax.Array, vectors: Ref, distance: Index, form: Form
-) -> jax.Array:
-    """The scores by distance of a head, [K, C]; one operand is 0 in the lanes of other heads.
-
-    Args:
-      distance: of the first query from the first key.
-    """
-    of_queries = _scores(queries, vectors.at[OF_QUERIES], -distance, form.keys)
-    return _scores(keys, vectors.at[OF_KEYS], distance, form.queries) + of_queries.T
+def biases(
+    keys: jax.Array, queries: Queries, vectors: Ref | None, first_key: Index, form: Form
+) -> Iterator[jax.Array | None]:
+    """Yields each head's scores by distance, [K, C]; None if distances have no vectors."""
+    if vectors is None:
+        yield from [None] * form.heads
+        return
+    distance = queries.place - first_key
+    for key, query in zip(each_head(keys, form), queries.of_heads, strict=True):
+        of_queries = _scores(query, vectors.at[OF_QUERIES], -distance, form.keys)
+        yield _scores(key, vectors.at[OF_KEYS], distance, form.queries) + of_queries.T
 
 
 def gradients(

@@ -15,7 +15,6 @@ from bertjax.models.attention.kernel.blocks import (
     as_columns,
     block_of_queries,
     dot,
-    each_head,
     keep_masks,
     over_keys,
     over_seen_keys,
@@ -68,13 +67,9 @@ def _kernel(
         key_rows = pl.ds(first_key, form.keys)
         keys = turned[0][key_rows] if table is not None else k[0, key_rows]
         seen = visible(codes, prepared, first_key, queries, form)
-        if vectors is None:
-            return [scores(keys, query, seen, form) for query in queries.of_heads]
-        distance = queries.place - first_key
-        return [
-            scores(keys, query, seen, form, distances.bias(key, query, vectors, distance, form))
-            for key, query in zip(each_head(keys, form), queries.of_heads, strict=True)
-        ]
+        biases = distances.biases(keys, queries, vectors, first_key, form)
+        of_heads = zip(queries.of_heads, biases, strict=True)
+        return [scores(keys, query, seen, form, bias) for query, bias in of_heads]
 
     def attended(
         queries: Queries,
