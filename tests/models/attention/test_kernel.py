@@ -177,7 +177,9 @@ def test_only_blocks_of_the_same_documents_are_computed():
         AttentionPattern(window=700),
     ):
         drop = Dropout(0.0, 32, paired=True, stride=4096)
-        form = form_of(4096, 4096, 64, pattern, drop, rotary=False, by_distance=False, backward=False)
+        form = form_of(
+            4096, 4096, 64, pattern, drop, rotary=False, by_distance=False, backward=False
+        )
         bounds = jax.jit(bounds_of, static_argnums=(2, 3))
         found = np.asarray(bounds(codes, np.int32(0), 4096, form))
         mask = Mask(jnp.asarray(tokens), jnp.asarray(numbers))

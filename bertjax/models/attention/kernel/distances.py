@@ -6,7 +6,8 @@ roll: row r moves r places to the right. The other way, a roll would have to mov
 which the chip cannot; so the rows come in reverse, by a product with a matrix.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -32,40 +33,71 @@ def biases(
         yield _scores(key, vectors.at[OF_KEYS], distance, form.queries) + of_queries.T
 
 
-def gradients(
-    d_scores: jax.Array,
-    rows: jax.Array,
+class Gradients(NamedTuple):
+    """Arrays to which `add_gradients` adds.
+
+    Attributes:
+      vectors: float32 [2, columns, 2 T].
+      of_sides: of queries, float32 [R, 128], and of keys, float32 [T, 128]; 128 rows each come in
+        reverse.
+    """
+
+    vectors: Ref
+    of_sides: tuple[Ref, Ref]
+
+
+def add_gradients(
+    d_scores: Sequence[jax.Array],
+    rows: tuple[jax.Array, jax.Array],
     vectors: Ref,
-    d_vectors: Ref,
-    side: int,
+    into: Gradients,
+    places: tuple[Index, Index],
     distance: Index,
-    lanes: slice,
-    first_lane: Index,
-) -> jax.Array:
-    """The gradient of a head's queries or keys, float32 [H, n]; adds to those of the vectors.
+    group: Index,
+    form: Form,
+) -> None:
+    """Adds a block's gradients of the vectors, and of queries and keys by them.
 
     Args:
-      d_scores: [K, C].
-      rows: the queries or keys, [H, n].
-      d_vectors: float32 [2, columns, 2 T].
-      first_lane: that of the head in `d_vectors`.
+      d_scores: of each head, [K, C].
+      rows: of the queries and keys, `reversed_columns`.
+      places: the first of the block's queries and keys in `into`.
+      distance: of the first query from the first key.
     """
-    reverse = _reverse(d_scores.dtype)
-    width, count = rows.shape
-    parts = []
-    for first in range(0, count, LANES):
-        at = slice(first, first + LANES)
-        part = (d_scores[at], (1, 0)) if side == OF_KEYS else (d_scores[:, at], (1, 1))
-        block = dot(reverse, *part).astype(d_scores.dtype)  # [128, columns], its last row first
-        block = jnp.concatenate([block, jnp.zeros((LANES, LANES), block.dtype)], 1)
-        block = pltpu.roll(block, 1, 1, stride=1, stride_axis=0)
-        span = _span(vectors.at[side], distance, first, block.shape[1])
-        reversed_rows = dot(rows[:, at], reverse, (1, 0)).astype(rows.dtype)
-        into = pl.ds(pl.multiple_of(first_lane, width), width)
-        d_vectors[side, into, span] += dot(reversed_rows, block, (1, 0))
-        d_rows = dot(block, vectors[side, span], (1, 0)).T[lanes]
-        parts.append(dot(d_rows, _reverse(d_rows.dtype), (1, 0)))
-    return jnp.concatenate(parts, 1)
+    dtype, width = vectors.dtype, form.width
+    firsts = (pl.multiple_of(group * LANES + h * width, width) for h in range(form.heads))
+    lanes = [pl.ds(first, width) for first in firsts]
+    reverse, nothing = _reverse(dtype), jnp.zeros((LANES, LANES), dtype)
+    for side, signed in ((OF_QUERIES, -distance), (OF_KEYS, distance)):
+        for first in range(0, rows[side].shape[1], LANES):
+            at = slice(first, first + LANES)
+            columns = form.queries if side == OF_KEYS else form.keys
+            span = _span(vectors.at[side], signed, first, columns + LANES)
+            d_rows = jnp.zeros((LANES, LANES), jnp.float32)
+            by = vectors[side, span]
+            for h, of_head in enumerate(d_scores):
+                part = (of_head[at], (1, 0)) if side == OF_KEYS else (of_head[:, at], (1, 1))
+                block = jnp.concatenate([dot(reverse, *part).astype(dtype), nothing], 1)
+                block = pltpu.roll(block, 1, 1, stride=1, stride_axis=0)
+                of_rows = rows[side][form.of_head(h), at]
+                into.vectors[side, lanes[h], span] += dot(of_rows, block, (1, 0))
+                d_rows += each_head(dot(block, by, (1, 0)), form)[h]
+            into.of_sides[side][pl.ds(places[side] + first, LANES)] += d_rows
+
+
+def reversed_columns(x: jax.Array) -> jax.Array:
+    """The transpose of [n, 128]; 128 columns each come in reverse."""
+    return _by_parts(lambda part: dot(part, _reverse(x.dtype), (0, 0)).astype(x.dtype), x, 1)
+
+
+def reversed_rows(x: jax.Array) -> jax.Array:
+    """[n, 128]; 128 rows each come in reverse."""
+    return _by_parts(lambda part: dot(_reverse(x.dtype), part, (1, 0)), x, 0)
+
+
+def _by_parts(function: Callable[[jax.Array], jax.Array], x: jax.Array, axis: int) -> jax.Array:
+    parts = range(0, len(x), LANES)
+    return jnp.concatenate([function(x[first : first + LANES]) for first in parts], axis)
 
 
 def _scores(rows: jax.Array, vectors: Ref, distance: Index, columns: int) -> jax.Array:
@@ -78,7 +110,7 @@ def _scores(rows: jax.Array, vectors: Ref, distance: Index, columns: int) -> jax
 
 
 def _span(vectors: Ref, distance: Index, first_row: int, count: int) -> pl.Slice:
-    """The vectors for 128 rows: the first is that of 128 places before the distance of the first row."""
+    """The vectors of 128 rows, from 128 places before the distance of the first row."""
     first = vectors.shape[0] // 2 + distance - first_row - LANES
     return pl.ds(pl.multiple_of(first, LANES), count)
 

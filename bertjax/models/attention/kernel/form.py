@@ -99,7 +99,7 @@ def form_of(
         reach = -(-pattern.window // (LANES // 2)) * (LANES // 2)
         block = LANES
         keys = min(length, block + 2 * reach)
-    elif backward:
+    elif backward and not by_distance:
         block = _divisor(queries, 256)
     if keys > (BLOCK if keys % BLOCK == 0 else 2 * BLOCK):
         streamed, keys = True, _divisor(length, BLOCK)
