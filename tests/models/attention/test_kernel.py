@@ -132,12 +132,13 @@ def _vectors(heads: int, width: int) -> jax.Array:
     "length, heads, width, packed, rate, bits",
     others_slow(
         [
+            (256, 1, 128, True, 0.1, 32),
             (256, 4, 32, False, 0.0, 32),
             (300, 3, 64, True, 0.1, 16),  # padded to 384 positions and 4 heads
-            (640, 1, 128, True, 0.1, 32),
+            (640, 2, 64, True, 0.0, 32),  # five steps of queries
             (1024, 2, 64, True, 0.1, 16),  # keys are streamed
         ],
-        (300, 3, 64, True, 0.1, 16),
+        (256, 1, 128, True, 0.1, 32),
     ),
 )
 def test_disentangled(length, heads, width, packed, rate, bits):
@@ -264,6 +265,24 @@ def test_devices_compute_what_one_device_computes(name, model, length, heads, pa
     placement = Placement(make_mesh(MeshSpec(data=-1, model=model)), sharding_layout(name))
     with placement.active():
         found = jax.jit(both)(*jax.device_put((qkv, mask), placement.batch))
+    assert_close(found, expected)
+
+
+@pytest.mark.devices(8)
+@pytest.mark.usefixtures("roll_in_one")
+@pytest.mark.parametrize(
+    "name, length, heads", others_slow([("tensor", 256, 2), ("sequence", 512, 1)])
+)
+def test_devices_compute_disentangled_attention(name, length, heads):
+    """Each adds to the gradients of the vectors of distances."""
+    qkv, mask = _case(length, heads, 128, packed=True)
+    qkv, mask = jax.tree.map(lambda x: jnp.concatenate([x, x, x[:2]]), (qkv, mask))
+    vectors, drop = _vectors(heads, 128), DropoutSpec(SEED, 0.3, 16)
+    expected = _with_distances(by_kernel, qkv, vectors, mask, drop)
+    placement = Placement(make_mesh(MeshSpec(data=-1, model=2)), sharding_layout(name))
+    with placement.active():
+        qkv, mask = jax.device_put((qkv, mask), placement.batch)
+        found = _with_distances(by_kernel, qkv, vectors, mask, drop)
     assert_close(found, expected)
 
 

@@ -63,13 +63,9 @@ def _kernel(
 ) -> None:
     table, *others = refs if form.rotary else (None, *refs)
     vectors, *others = others if form.by_distance else (None, *others)
-    if form.by_distance:
-        *others, keys_back, d_q_back, d_k_back = others
     logsum, out, d_out, *results = others
     *results, prepared, turned, d_k, d_v, d_rows, d_keys, d_values, sent = results
-    into = None
-    if form.by_distance:
-        into = distances.Gradients(results.pop(), (d_q_back, d_k_back))
+    d_vectors = results.pop() if form.by_distance else None
     d_q, d_kv = results[0], results[-1]
     row, group, step = (pl.program_id(i) for i in range(3))
     first_head, first_query = first[0] + group * form.heads, first[1]
@@ -92,18 +88,14 @@ def _kernel(
             prepared[at] = as_columns(codes[0, :1, at])
         else:
             prepared[:, at] = (keys * jnp.asarray(scale, keys.dtype)).T
-        if into is not None:
-            keys_back[:, at] = distances.reversed_columns(keys)
-            d_k_back[at] = jnp.zeros((form.chunk, LANES), jnp.float32)
         d_k[at] = d_v[at] = jnp.zeros((form.chunk, LANES), jnp.float32)
 
     over_keys(form, step == 0, prepare)
-    if into is not None:
-        d_q_back[...] = jnp.zeros(d_q_back.shape, jnp.float32)
+    if d_vectors is not None:
 
-        @pl.when((row == 0) & (group == 0) & (step == 0))
+        @pl.when(row + group + step == 0)
         def _() -> None:
-            into.vectors[...] = jnp.zeros(into.vectors.shape, jnp.float32)
+            d_vectors[...] = jnp.zeros(d_vectors.shape, jnp.float32)
 
     def block(index: int) -> _Block:
         queries = block_of_queries(index, q, codes, table, first_query, form)
@@ -160,12 +152,12 @@ def _kernel(
             of_keys.append(dot(block.query_t[lanes], d_scores, (1, 1)))
             d_query = dot(scaled[lanes], d_scores, (1, 0))  # [H, C]
             of_queries.append(d_query if before is None else before[h] + d_query)
-        if into is not None:
-            distance = block.queries.place - first_key
-            in_step = block.queries.place - first_query - step * form.step
-            rows = distances.reversed_columns(block.queries.all_heads), keys_back[:, key_rows]
-            arrays = all_d_scores, rows, vectors, into, (in_step, first_key)
-            distances.add_gradients(*arrays, distance, group, form)
+        if vectors is not None:
+            arrays = all_d_scores, turned[key_rows], block.queries, vectors, d_vectors
+            by_query, by_key = distances.gradients(*arrays, first_key, group, form)
+            for h in range(form.heads):
+                of_queries[h] += by_query[form.of_head(h)] * scale
+                of_keys[h] += by_key[form.of_head(h)]
         d_k[key_rows] += jnp.concatenate(of_keys, 0).T
         d_v[key_rows] += jnp.concatenate(of_values, 0).T
         return of_queries
@@ -190,22 +182,15 @@ def _kernel(
 
     when(step > 0, copy(0).wait)
     for index, of_heads in enumerate(d_queries):
-        block_rows = pl.ds(index * form.queries, form.queries)
-        d_query = jnp.concatenate(of_heads, 0).T
-        if into is not None:
-            d_query += scale * distances.reversed_rows(d_q_back[block_rows].astype(q.dtype))
-        d_query = d_query.astype(q.dtype)
+        d_query = jnp.concatenate(of_heads, 0).T.astype(q.dtype)
         if table is not None:
             place = blocks[index].queries.place
             d_query = rotated(d_query, table[pl.ds(place, form.queries)], form, back=True)
-        d_rows[block_rows] = d_query
+        d_rows[pl.ds(index * form.queries, form.queries)] = d_query
     copy(0).start()
 
     def finish(at: pl.Slice) -> None:
-        keys = d_k[at]
-        if into is not None:
-            keys += distances.reversed_rows(d_k_back[at].astype(q.dtype))
-        keys = keys.astype(q.dtype)
+        keys = d_k[at].astype(q.dtype)
         if table is not None:  # the queries were multiplied by LOG2E
             keys = rotated(keys, table[at], form, 1 / LOG2E, back=True)
         d_keys[at] = keys
@@ -240,16 +225,10 @@ def backward(
         shapes = [like((batch, queries, groups * LANES), dtype), like(inputs.kv.shape, dtype)]
         columns_of = (0, 0, groups)
     out_specs = [pl.BlockSpec(memory_space=pl.ANY)] * len(shapes)
-    by_distance = []
     if form.by_distance:  # all rows add to them
         of_vectors = 2, groups * LANES, 2 * form.length
         shapes.append(like(of_vectors, jnp.float32))
         out_specs.append(pl.BlockSpec(of_vectors, lambda *_: (0, 0, 0)))
-        by_distance = [
-            pltpu.VMEM((LANES, form.length), dtype),
-            pltpu.VMEM((form.step, LANES), jnp.float32),
-            pltpu.VMEM(of_keys, jnp.float32),
-        ]
     return pl.pallas_call(
         functools.partial(_kernel, form=form, columns_of=columns_of),
         name="attention_backward",
@@ -267,7 +246,6 @@ def backward(
                 pltpu.VMEM(of_keys, dtype),
                 pltpu.VMEM(of_keys, dtype),
                 pltpu.SemaphoreType.DMA((3,)),
-                *by_distance,
             ],
         ),
         out_shape=shapes,

@@ -77,7 +77,7 @@ def _lowest(codes: jax.Array) -> jax.Array:
 
 
 def in_specs(inputs: KernelInputs, form: Form, groups: int) -> list[pl.BlockSpec]:
-    """The blocks of `KernelInputs.in_blocks`: rows of queries; all keys, values, codes, angles, vectors."""
+    """The blocks of `KernelInputs.in_blocks`: rows of queries, and all of the others."""
     once = pl.Buffered(1) if form.length > _TWICE else None
     columns = inputs.kv.shape[2] // LANES
     of_keys, of_values = (
@@ -113,13 +113,13 @@ def sums(form: Form) -> pl.BlockSpec:
     return pl.BlockSpec((1, 1, form.heads, form.step), lambda b, g, i, *_: (b, g, 0, i))
 
 
-def settings(form: Form, interpret: Any, rows: str = "parallel") -> dict[str, Any]:
+def settings(form: Form, interpret: Any, sequences: str = "parallel") -> dict[str, Any]:
     """How a kernel is compiled, or executed by JAX."""
     if interpret:
         return {"interpret": interpret}
     params = pltpu.CompilerParams(
         # The axes of the grid are sequences, groups of heads, and steps of queries.
-        dimension_semantics=(rows, "arbitrary", "arbitrary"),
+        dimension_semantics=(sequences, "arbitrary", "arbitrary"),
         vmem_limit_bytes=(64 if form.length <= _SHORT else 110) * 2**20,
     )
     # The compile report counts the loop over blocks of keys with so many rounds.

@@ -1,13 +1,12 @@
-"""Scores by distance in the kernels of attention: disentangled attention (`attention.disentangled`).
+"""Scores by distance in the kernels of attention, for `bertjax.models.attention.disentangled`.
 
-`vectors` [2, 2 T, 128] are the keys of the distances T, ..., 1 - T, and the queries of the distances
--T, ..., T - 1. The products of 128 rows with the vectors that some of them need become scores by a
-roll: row r moves r places to the right. The other way, a roll would have to move row r to the left,
-which the chip cannot; so the rows come in reverse, by a product with a matrix.
+`vectors` [2, 2 T, 128] are the keys of the distances T, ..., 1 - T, and the queries of the
+distances -T, ..., T - 1. 128 rows are multiplied with all vectors that some of them need; then row
+r is rolled r places to the right. The gradient goes the other way, but the chip rolls only to the
+right: a product with a matrix reverses the rows first.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -33,71 +32,47 @@ def biases(
         yield _scores(key, vectors.at[OF_KEYS], distance, form.queries) + of_queries.T
 
 
-class Gradients(NamedTuple):
-    """Arrays to which `add_gradients` adds.
-
-    Attributes:
-      vectors: float32 [2, columns, 2 T].
-      of_sides: of queries, float32 [R, 128], and of keys, float32 [T, 128]; 128 rows each come in
-        reverse.
-    """
-
-    vectors: Ref
-    of_sides: tuple[Ref, Ref]
-
-
-def add_gradients(
+def gradients(
     d_scores: Sequence[jax.Array],
-    rows: tuple[jax.Array, jax.Array],
+    keys: jax.Array,
+    queries: Queries,
     vectors: Ref,
-    into: Gradients,
-    places: tuple[Index, Index],
-    distance: Index,
+    d_vectors: Ref,
+    first_key: Index,
     group: Index,
     form: Form,
-) -> None:
-    """Adds a block's gradients of the vectors, and of queries and keys by them.
+) -> list[jax.Array]:
+    """The gradients of a block's queries and keys, [128, C] and [128, K]; adds to `d_vectors`.
 
     Args:
       d_scores: of each head, [K, C].
-      rows: of the queries and keys, `reversed_columns`.
-      places: the first of the block's queries and keys in `into`.
-      distance: of the first query from the first key.
+      d_vectors: float32 [2, columns, 2 T], of all groups.
     """
-    dtype, width = vectors.dtype, form.width
-    firsts = (pl.multiple_of(group * LANES + h * width, width) for h in range(form.heads))
-    lanes = [pl.ds(first, width) for first in firsts]
-    reverse, nothing = _reverse(dtype), jnp.zeros((LANES, LANES), dtype)
-    for side, signed in ((OF_QUERIES, -distance), (OF_KEYS, distance)):
-        for first in range(0, rows[side].shape[1], LANES):
+    distance = queries.place - first_key
+    sides = (queries.all_heads, -distance, form.keys), (keys, distance, form.queries)
+    firsts = [group * LANES + h * form.width for h in range(form.heads)]
+    lanes = [pl.ds(pl.multiple_of(first, form.width), form.width) for first in firsts]
+    nothing = jnp.zeros((LANES, LANES), keys.dtype)
+    reverse = _reverse(keys.dtype)
+    results = []
+    for side, (rows, signed, columns) in enumerate(sides):
+        parts = []
+        for first in range(0, len(rows), LANES):
             at = slice(first, first + LANES)
-            columns = form.queries if side == OF_KEYS else form.keys
             span = _span(vectors.at[side], signed, first, columns + LANES)
-            d_rows = jnp.zeros((LANES, LANES), jnp.float32)
-            by = vectors[side, span]
+            of_rows = dot(rows[at], reverse, (0, 0)).astype(
+                keys.dtype
+            )  # [128, 128 rows in reverse]
+            by, total = vectors[side, span], jnp.zeros((LANES, LANES), jnp.float32)
             for h, of_head in enumerate(d_scores):
                 part = (of_head[at], (1, 0)) if side == OF_KEYS else (of_head[:, at], (1, 1))
-                block = jnp.concatenate([dot(reverse, *part).astype(dtype), nothing], 1)
+                block = jnp.concatenate([dot(reverse, *part).astype(keys.dtype), nothing], 1)
                 block = pltpu.roll(block, 1, 1, stride=1, stride_axis=0)
-                of_rows = rows[side][form.of_head(h), at]
-                into.vectors[side, lanes[h], span] += dot(of_rows, block, (1, 0))
-                d_rows += each_head(dot(block, by, (1, 0)), form)[h]
-            into.of_sides[side][pl.ds(places[side] + first, LANES)] += d_rows
-
-
-def reversed_columns(x: jax.Array) -> jax.Array:
-    """The transpose of [n, 128]; 128 columns each come in reverse."""
-    return _by_parts(lambda part: dot(part, _reverse(x.dtype), (0, 0)).astype(x.dtype), x, 1)
-
-
-def reversed_rows(x: jax.Array) -> jax.Array:
-    """[n, 128]; 128 rows each come in reverse."""
-    return _by_parts(lambda part: dot(_reverse(x.dtype), part, (1, 0)), x, 0)
-
-
-def _by_parts(function: Callable[[jax.Array], jax.Array], x: jax.Array, axis: int) -> jax.Array:
-    parts = range(0, len(x), LANES)
-    return jnp.concatenate([function(x[first : first + LANES]) for first in parts], axis)
+                d_vectors[side, lanes[h], span] += dot(of_rows[form.of_head(h)], block, (1, 0))
+                total += each_head(dot(block, by, (1, 0)), form)[h]
+            parts.append(dot(total.astype(keys.dtype), reverse, (0, 0)))
+        results.append(jnp.concatenate(parts, 1))
+    return results
 
 
 def _scores(rows: jax.Array, vectors: Ref, distance: Index, columns: int) -> jax.Array:
