@@ -94,11 +94,11 @@ def for_documents(name: str, tokens: float, rate: float) -> str:
 def way(name: str, device: Device, call: Call) -> Way:
     """What computes a call on a device; all `NAMES` but "auto" are taken wherever they can."""
     length, pattern = call.length, call.pattern
-    if call.distances and (device.platform != "tpu" or name == FUSED):
+    window = pattern.window
+    if call.distances and (device.platform != "tpu" or name == FUSED or window is not None):
         return Way(FUSED if name == FUSED else EINSUM)
     is_exported = not isinstance(length, int)
     # Local attention by blocks is cheaper from some length on.
-    window = pattern.window
     blocks = window is not None and not is_exported and length > 2 * block_length(window)
     rest = Way(BLOCKS if blocks else EINSUM)
     if name == FUSED:

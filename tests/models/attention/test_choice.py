@@ -41,6 +41,7 @@ def _call(length=512, pattern=GLOBAL, rate=0.0, dtype="bfloat16", **others):
         (TPU, _call(8192, LOCAL, rate=0.1), "blocks"),
         (TPU, _call(256, distances=True), "kernel"),
         (TPU, _call(2048, distances=True), "einsum"),
+        (TPU, _call(512, LOCAL, distances=True), "einsum"),
         (CPU, _call(256, distances=True), "einsum"),
         (H100, _call(128), "flash"),
         (H100, _call(128, distances=True), "einsum"),

@@ -4,7 +4,8 @@ The scores of a block of queries stay in the chip's fast memory: the arrays [S, 
 positions are never written. A program computes the heads that share 128 lanes of one sequence, for
 some hundred queries. If the keys are many, it takes them block by block with a running softmax
 (arXiv 2205.14135), and only the blocks that its queries see: those of their documents, of the
-window, and not after a causal query. Queries and keys are rotated inside.
+window, and not after a causal query. Queries and keys are rotated inside, or multiplied with the
+vectors of distances.
 
 Scores are kept transposed, [keys, queries]. So the sums over keys are sums of vector registers, the
 statistics of the queries lie along lanes, and no array of scores is transposed. For the backward

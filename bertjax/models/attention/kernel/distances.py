@@ -60,15 +60,14 @@ def gradients(
         for first in range(0, len(rows), LANES):
             at = slice(first, first + LANES)
             span = _span(vectors.at[side], signed, first, columns + LANES)
-            of_rows = dot(rows[at], reverse, (0, 0)).astype(
-                keys.dtype
-            )  # [128, 128 rows in reverse]
+            reversed_rows = dot(rows[at], reverse, (0, 0)).astype(keys.dtype)  # as columns
             by, total = vectors[side, span], jnp.zeros((LANES, LANES), jnp.float32)
-            for h, of_head in enumerate(d_scores):
-                part = (of_head[at], (1, 0)) if side == OF_KEYS else (of_head[:, at], (1, 1))
+            for h, scores in enumerate(d_scores):
+                part = (scores[at], (1, 0)) if side == OF_KEYS else (scores[:, at], (1, 1))
                 block = jnp.concatenate([dot(reverse, *part).astype(keys.dtype), nothing], 1)
                 block = pltpu.roll(block, 1, 1, stride=1, stride_axis=0)
-                d_vectors[side, lanes[h], span] += dot(of_rows[form.of_head(h)], block, (1, 0))
+                of_head = reversed_rows[form.of_head(h)]
+                d_vectors[side, lanes[h], span] += dot(of_head, block, (1, 0))
                 total += each_head(dot(block, by, (1, 0)), form)[h]
             parts.append(dot(total.astype(keys.dtype), reverse, (0, 0)))
         results.append(jnp.concatenate(parts, 1))
