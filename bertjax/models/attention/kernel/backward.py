@@ -249,5 +249,5 @@ def backward(
             ],
         ),
         out_shape=shapes,
-        **settings(form, interpret, "arbitrary" if form.by_distance else "parallel"),
+        **settings(form, interpret, apart=not form.by_distance),
     )(*inputs.scalars(form), *inputs.in_blocks(), logsum, out, d_out)

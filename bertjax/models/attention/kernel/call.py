@@ -113,13 +113,13 @@ def sums(form: Form) -> pl.BlockSpec:
     return pl.BlockSpec((1, 1, form.heads, form.step), lambda b, g, i, *_: (b, g, 0, i))
 
 
-def settings(form: Form, interpret: Any, sequences: str = "parallel") -> dict[str, Any]:
-    """How a kernel is compiled, or executed by JAX."""
+def settings(form: Form, interpret: Any, *, apart: bool = True) -> dict[str, Any]:
+    """How a kernel is compiled, or executed by JAX; `apart`: no two sequences add to one array."""
     if interpret:
         return {"interpret": interpret}
     params = pltpu.CompilerParams(
         # The axes of the grid are sequences, groups of heads, and steps of queries.
-        dimension_semantics=(sequences, "arbitrary", "arbitrary"),
+        dimension_semantics=("parallel" if apart else "arbitrary", "arbitrary", "arbitrary"),
         vmem_limit_bytes=(64 if form.length <= _SHORT else 110) * 2**20,
     )
     # The compile report counts the loop over blocks of keys with so many rounds.

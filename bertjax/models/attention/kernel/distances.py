@@ -39,7 +39,7 @@ def gradients(
     vectors: Ref,
     d_vectors: Ref,
     first_key: Index,
-    group: Index,
+    group: jax.Array,
     form: Form,
 ) -> list[jax.Array]:
     """The gradients of a block's queries and keys, [128, C] and [128, K]; adds to `d_vectors`.
