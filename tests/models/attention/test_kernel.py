@@ -40,7 +40,8 @@ def _case(length: int, heads: int, width: int, packed: bool = False, dtype="floa
 def _sees(mask: Mask, pattern: AttentionPattern) -> np.ndarray:
     """Bool [B, S, 1, 1]: which outputs have a meaning: of tokens that see a key."""
     length = mask.keys.shape[1]
-    seen = np.broadcast_to(visible_by(mask, pattern, length), (B, 1, length, length)).any(-1)
+    seen = visible_by(mask, pattern, length)
+    seen = np.broadcast_to(seen, (len(mask.keys), 1, length, length)).any(-1)
     return (seen[:, 0] & np.asarray(mask.keys, bool))[:, :, None, None]
 
 
