@@ -292,4 +292,6 @@ def test_what_it_serves():
     assert not serves(128, 64, BF16)  # einsum is faster
     assert not serves(65_536, 64, BF16)  # the keys do not fit into VMEM
     assert serves(16_384, 64, "float32") and not serves(32_768, 64, "float32")
+    # The gradients of distances of all heads stay in VMEM.
+    assert serves(1024, 64, BF16, distances=True) and not serves(1100, 64, BF16, distances=True)
     assert serves(512, 128, BF16) and serves(512, 32, BF16) and not serves(512, 48, BF16)
