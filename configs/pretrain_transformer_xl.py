@@ -15,8 +15,8 @@ next batch goes on where it ends. The memory is saved with the run. Evaluation b
 Paper (arXiv 1901.02860; kimiyoung/transformer-xl for what it does not say): rows of 512 with a
 memory of 512, 400,000 updates of 22 rows by Adam with a rate of 2.5e-4 that falls by a cosine,
 gradients cut to 0.25, dropout of 0.1, none of attention's probabilities. Here 24 rows divide over
-the chips, and the rate falls on a line. The paper evaluates with a memory of 3,800:
-`--config.objective.memory=3800` takes it for a run that is trained on. Sizes of Tables 1 and 2:
+the chips, and the rate falls on a line. The paper evaluates with a memory of 3,800, as
+`launch/evaluate.py --model=RUN --stride=511 --memory=3800` does. Sizes of Tables 1 and 2:
 `--config.model.size=12l`, `24l`, `standard` or `large`. The last two are of WikiText-103, whose
 267,735 words have an adaptive softmax there, and here the plain one of the vocabulary.
 """

@@ -26,6 +26,9 @@ _DIMENSIONS = flags.DEFINE_integer(
 _STRIDE = flags.DEFINE_integer(
     "stride", None, "Perplexity of a model that reads left to right: windows move on by so many."
 )
+_MEMORY = flags.DEFINE_integer(
+    "memory", None, "With --stride: the tokens that a Transformer-XL remembers; its run's own."
+)
 _OUTPUT = flags.DEFINE_string("output", None, "With --on and --stride: a JSON file of the result.")
 flags.mark_flag_as_required("model")
 
@@ -34,10 +37,12 @@ def main(_) -> None:
     from bertjax.programs import evaluate, evaluate_similarity, masked_text, perplexity
 
     if _ON.value:
-        commandline.refuse("--on is given", "corpus", "same_text", "batches", "stride")
+        commandline.refuse("--on is given", "corpus", "same_text", "batches", "stride", "memory")
         evaluate_similarity.run(_MODEL.value, _ON.value, _OUTPUT.value, _DIMENSIONS.value)
         return
     commandline.refuse("--on is not given", "dimensions")
+    if _STRIDE.value is None:
+        commandline.refuse("--stride is not given", "memory")
     if _SAME_TEXT.value:
         commandline.refuse("--same_text is given", "batches", "stride", "output")
     if _SAME_TEXT.value and "," in _MODEL.value:
@@ -48,7 +53,7 @@ def main(_) -> None:
         return
     if _STRIDE.value is not None:
         commandline.refuse("--stride is given", "batches")
-        perplexity.run(_MODEL.value, _CORPUS.value, _STRIDE.value, _OUTPUT.value)
+        perplexity.run(_MODEL.value, _CORPUS.value, _STRIDE.value, _OUTPUT.value, _MEMORY.value)
         return
     commandline.refuse("neither --on nor --stride is given", "output")
     evaluate.run(_MODEL.value, _CORPUS.value, _BATCHES.value)

@@ -13,9 +13,7 @@ from bertjax.base.limits import Count, CountOrNone, PositiveShare, Weight, check
 from bertjax.base.validation import check_numbers
 from bertjax.interop.pretrained import Pretrained
 from bertjax.models.encoders import head_types
-from bertjax.models.encoders.cache import empty_cache
 from bertjax.models.encoders.registry import family_of
-from bertjax.models.encoders.spec import TransformerSpec
 from bertjax.models.heads.head_specs import text_inputs
 from bertjax.models.heads.pretraining import PreTrainingModel
 from bertjax.training.model import Params
@@ -51,7 +49,7 @@ def complete(
     check("--seed", seed, CountOrNone)
     check_numbers("--seed", seed)
     spec, tokenizer = pretrained.spec, pretrained.tokenizer
-    if not (spec.causal and family_of(spec).supports_cache):
+    if not (spec.causal and pretrained.family.empty_cache):
         raise InputError(
             f"{pretrained.origin}: a {pretrained.class_name}, which does not write texts token by "
             "token: take a model that was trained with config.objective='left_to_right' or "
@@ -134,7 +132,8 @@ def _write(
         ids = ids.at[:, place].set(jnp.where(writes, token, ids[:, place]))
         return place, ids, ends, done, cache
 
-    assert isinstance(model.spec, TransformerSpec)
+    empty_cache = family_of(model.spec).empty_cache
+    assert empty_cache
     cache = empty_cache(model.spec, *prompts.shape)
     state = jnp.int32(0), prompts, started, started >= limits, cache
     _, ids, ends, _, _ = jax.lax.while_loop(goes_on, step, state)

@@ -11,6 +11,7 @@ from jax.scipy.special import logsumexp
 
 from bertjax.base.checks import check_choice, check_range
 from bertjax.base.errors import InputError
+from bertjax.base.limits import CountOrNone, check
 from bertjax.base.progress import Progress
 from bertjax.inference.batcher import Batcher, up_to
 from bertjax.inference.rows import Rows
@@ -24,7 +25,8 @@ from bertjax.inference.scored_rows import (
 )
 from bertjax.interop.pretrained import Pretrained
 from bertjax.models.encoders import head_types
-from bertjax.models.heads.pretraining import PreTrainingModel, piece_logits
+from bertjax.models.heads.memory import MemoryModel, memory_shapes
+from bertjax.models.heads.pretraining import PreTrainingModel
 from bertjax.tasks.encoded import Encoded
 from bertjax.tasks.similarity.batches import LENGTHS
 from bertjax.training.model import Arrays, Params
@@ -86,15 +88,16 @@ def log_likelihoods(
     return _finite(np.bincount(rows.sentence, values, len(encoded)), pretrained)[number]
 
 
-def nats_of_text(pretrained: Pretrained, ids: np.ndarray, stride: int) -> float:
+def nats_of_text(pretrained: Pretrained, ids: np.ndarray, stride: int, memory: int = 0) -> float:
     """The sum of -log p over all tokens of a long text but the first, in nats.
 
     A window of the model's length moves on by `stride` tokens, and those that it shows first are
     predicted, from all before them in the window. A smaller stride gives each token more text
-    before it, and takes more time.
+    before it, and takes more time. With a `memory`, a window has only the token before those that
+    it predicts, and the model remembers what its layers have read of so many tokens before it.
 
     Raises:
-      InputError: the stride does not fit; the model cannot do it; the result is not finite.
+      InputError: a number does not fit; the model cannot do it; the result is not finite.
     """
     spec, length = pretrained.spec, pretrained.spec.max_position_embeddings
     if not spec.causal:
@@ -103,10 +106,20 @@ def nats_of_text(pretrained: Pretrained, ids: np.ndarray, stride: int) -> float:
             "leave --stride out"
         )
     check_range("--stride", stride, 1, length - 1, f": a window has {length} tokens")
-    rows, nats = Windows(ids, length, stride), 0.0
+    check("--memory", memory, CountOrNone)
     model = pretrained.model(head_types.CAUSAL_LM)
+    if memory:
+        if not pretrained.family.reads_memory:
+            raise InputError(
+                f"--memory={memory}: {pretrained.origin}: {spec.encoder} has no memory: leave it "
+                "out"
+            )
+        model, length = MemoryModel(spec), stride + 1
+    rows, nats = Windows(ids, length, stride), 0.0
     with Progress("Reading", len(rows.lengths), " windows") as progress:
-        for numbers, found in _row_log_probabilities(pretrained, model, rows, (length,)):
+        for numbers, found in _row_log_probabilities(
+            pretrained, model, rows, (length,), memory=memory
+        ):
             nats -= float(found.astype(np.float64).sum())
             progress.update(len(numbers))
     return _finite(nats, pretrained)
@@ -144,20 +157,35 @@ def _row_log_probabilities(
     rows: Rows,
     buckets: tuple[int, ...],
     batch_tokens: int | None = None,
+    memory: int = 0,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields (numbers of rows, the log-probability of each), float32, for each batch."""
+    """Yields (numbers of rows, the log-probability of each), float32, for each batch.
+
+    With a `memory`, a batch has one row, and the model remembers those before it.
+    """
     placement = data_parallel()
     params = jax.device_put(pretrained.params, placement.replicated)
     size = pretrained.tokenizer.vocabulary_size
-    compute = partial(log_probabilities, model, size, params)
-    return Batcher(placement, batch_tokens).predict(compute, rows, buckets)
+    shapes = memory_shapes(pretrained.spec, memory) if memory else {}
+    carry = placement.zeros(shapes, placement.mesh.size)
+
+    def compute(batch: Arrays) -> jax.Array:
+        nonlocal carry
+        found, carry = _log_probabilities(model, size, params, batch, carry)
+        return found
+
+    batcher = Batcher(placement, 1 if memory else batch_tokens)
+    return batcher.predict(compute, rows, buckets, in_turn=int(memory > 0))
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def log_probabilities(
-    model: PreTrainingModel, vocabulary_size: int, params: Params, batch: Arrays
-) -> jax.Array:
-    """The sum of the log-probabilities of each row's targets, float32 [B]."""
-    logits = piece_logits(model, vocabulary_size, params, batch)
+def _log_probabilities(
+    model: PreTrainingModel, vocabulary_size: int, params: Params, batch: Arrays, carry: Arrays
+) -> tuple[jax.Array, Arrays]:
+    """The sum of the log-probabilities of each row's targets, float32 [B]; what is carried."""
+    inputs = {**batch, **carry}
+    outputs: Arrays = model.apply({"params": params}, inputs, deterministic=True)  # type: ignore[assignment]  # no `mutable`
+    logits = outputs["masked_lm"][..., :vocabulary_size]
     target = jnp.take_along_axis(logits, batch["target_ids"][..., None], axis=-1)[..., 0]
-    return ((target - logsumexp(logits, axis=-1)) * batch["target_weights"]).sum(-1)
+    found = ((target - logsumexp(logits, axis=-1)) * batch["target_weights"]).sum(-1)
+    return found, {name: outputs[name] for name in carry}

@@ -80,25 +80,29 @@ def model_card(
 
 
 def _use(pretrained: Pretrained, name: str) -> str:
+    auto_map = pretrained.names.config.written.get("auto_map", {})  # of code that is on the hub
+    arguments = f'"{name}"' + ", trust_remote_code=True" * bool(auto_map)
     if pretrained.scoring:
         pairs = [[_QUERY, passage] for passage in _PASSAGES]
         return (
             f"from sentence_transformers import {RERANKER}\n\n"
-            f'model = {RERANKER}("{name}")\n'
+            f"model = {RERANKER}({arguments})\n"
             f"print(model.predict({json.dumps(pairs)}))"
         )
     if not pretrained.embedding:
         is_elsewhere = pretrained.head_type in pretrained.names.elsewhere
-        class_name = "AutoModel" if is_elsewhere else pretrained.class_name
+        autos = {own.rpartition(".")[2]: auto for auto, own in auto_map.items()}
+        own_class = autos.get(pretrained.class_name, pretrained.class_name)
+        class_name = "AutoModel" if is_elsewhere else own_class
         return (
             f"from transformers import AutoTokenizer, {class_name}\n\n"
-            f'tokenizer = AutoTokenizer.from_pretrained("{name}")\n'
-            f'model = {class_name}.from_pretrained("{name}")'
+            f"tokenizer = AutoTokenizer.from_pretrained({arguments})\n"
+            f"model = {class_name}.from_pretrained({arguments})"
         )
     name_of_class = CLASSES[pretrained.embedding.kind]
     return (
         f"from sentence_transformers import {name_of_class}\n\n"
-        f'model = {name_of_class}("{name}")\n'
+        f"model = {name_of_class}({arguments})\n"
         f"queries = model.encode_query({json.dumps([_QUERY])})\n"
         f"passages = model.encode_document({json.dumps(_PASSAGES)})\n"
         "print(model.similarity(queries, passages))"

@@ -1,9 +1,10 @@
-"""Weights of another encoder, made of a model's: some of its layers, or a relative's arrays."""
+"""Another model, made of one: some of its layers, a relative's arrays, or scores of pairs."""
 
 import dataclasses
 import re
 from collections.abc import Sequence
 
+import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from bertjax.base.errors import InputError
@@ -11,6 +12,8 @@ from bertjax.interop.names import arrays_of
 from bertjax.interop.pretrained import Pretrained
 from bertjax.models.encoders import head_types
 from bertjax.models.encoders.registry import ENCODERS
+from bertjax.models.heads.embedding import MODULES, Embedding
+from bertjax.models.heads.vector_modules import VectorModule, name_of
 
 
 def with_layers(pretrained: Pretrained, layers: Sequence[int]) -> Pretrained:
@@ -49,7 +52,8 @@ def as_family(pretrained: Pretrained, name: str) -> Pretrained:
     """The weights as those of another family, such as a DistilBERT's of a BERT.
 
     That is a model of the family `name`, if all its parameters are among the given ones, under the
-    same names and of the same shapes; otherwise `pretrained`.
+    same names and of the same shapes; otherwise `pretrained`. InputError: the family has another
+    epsilon, so it would compute something else.
     """
     if name == pretrained.family.name:
         return pretrained
@@ -67,6 +71,12 @@ def as_family(pretrained: Pretrained, name: str) -> Pretrained:
     shapes = {path: array.shape for path, array in arrays.items()}
     if any(shapes.get(path) != shape for path, (shape, _) in expected.items()):
         return pretrained
+    epsilon, fixed = (getattr(each, "layer_norm_eps", None) for each in (pretrained.spec, spec))
+    if epsilon != fixed:
+        raise InputError(
+            f"{pretrained.origin}: layer_norm_eps={epsilon}: a {name} has {fixed}: set "
+            f"config.model.encoder={pretrained.family.name!r}"
+        )
     return dataclasses.replace(
         pretrained,
         head_type=head_type,
@@ -77,4 +87,46 @@ def as_family(pretrained: Pretrained, name: str) -> Pretrained:
             **pretrained.left_out,
             **{path: f"not a part of a {name}" for path in arrays if path not in expected},
         },
+    )
+
+
+def as_scorer(pretrained: Pretrained) -> Pretrained:
+    """A model whose vectors are scores of pairs, as a classifier that has the last product."""
+    assert pretrained.embedding
+    *modules, last = pretrained.embedding.modules
+    tree = dict(pretrained.params[MODULES])
+    output = {"bias": np.zeros(last.width, np.float32)} | tree.pop(name_of(len(modules)))
+    pooler = {"pooler": {MODULES: tree}} if tree else {}
+    params = {pretrained.spec.encoder: pretrained.params[pretrained.spec.encoder], **pooler}
+    return dataclasses.replace(
+        pretrained,
+        head_type=head_types.SEQUENCE_CLASSIFICATION,
+        classes=tuple(f"LABEL_{number}" for number in range(last.width)),
+        params=params | {"classifier": output},
+        embedding=None,
+        scoring=Embedding(
+            pooling=pretrained.embedding.pooling, modules=tuple(modules), normalize=False
+        ),
+    )
+
+
+def as_vectors(pretrained: Pretrained) -> Pretrained:
+    """The inverse of `as_scorer`."""
+    scoring, params = pretrained.scoring, pretrained.params
+    assert scoring
+    length = pretrained.task.get("max_length", 0)
+    tree = params.get("pooler", {}).get(MODULES, {})
+    tree = {**tree, name_of(len(scoring.modules)): params["classifier"]}
+    return dataclasses.replace(
+        pretrained,
+        head_type=head_types.ENCODER,
+        classes=(),
+        params={pretrained.spec.encoder: params[pretrained.spec.encoder], MODULES: tree},
+        embedding=dataclasses.replace(
+            scoring,
+            modules=(*scoring.modules, VectorModule(width=len(pretrained.classes))),
+            query_length=length,
+            passage_length=length,
+        ),
+        scoring=None,
     )

@@ -18,18 +18,16 @@ def model_folder(name: str) -> Path:
         return Path(name)
     if Path(name).is_file():
         raise InputError(f"hf:{name}: a file: name the folder that it is in")
-    unreached = (
-        f"hf:{name}: no such folder, and the hub cannot be reached: on a machine with network, "
-        f"download config.json, model.safetensors, tokenizer_config.json and vocab.txt (or "
-        f"tokenizer.json) of {name} into a folder, and give hf:FOLDER"
-    )
     return hub.download(
+        f"hf:{name}",
         name,
         _FILES,
-        f"hf:{name}: no such folder, and not the name of a model on the hub",
-        f"hf:{name}: no such folder, and the hub has no model of that name (or it is private: set "
+        no_name="no such folder, and not the name of a model on the hub",
+        absent="no such folder, and the hub has no model of that name (or it is private: set "
         "HF_TOKEN)",
-        unreached,
+        unreached="no such folder, and the hub cannot be reached: on a machine with network, "
+        f"download config.json, model.safetensors, tokenizer_config.json and vocab.txt (or "
+        f"tokenizer.json) of {name} into a folder, and give hf:FOLDER",
     )
 
 

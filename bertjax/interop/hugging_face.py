@@ -15,6 +15,7 @@ from bertjax.base.checks import check_in_folder, input_error_at
 from bertjax.base.errors import InputError
 from bertjax.base.files import inside, write_json
 from bertjax.interop import json_files
+from bertjax.interop.derived import as_scorer, as_vectors
 from bertjax.interop.json_files import TASK_KEY, read_config, read_optional
 from bertjax.interop.names import to_hf, to_jax
 from bertjax.interop.pretrained import Pretrained
@@ -24,13 +25,11 @@ from bertjax.interop.sentence_transformers import (
     IDENTITY,
     TOKENIZER_FILE,
     Modules,
-    as_scorer,
-    as_vectors,
     module_arrays,
     read_kept,
     read_modules,
-    write_modules,
 )
+from bertjax.interop.sentence_transformers_writing import write_modules
 from bertjax.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from bertjax.interop.vocabulary_change import with_added_rows
 from bertjax.models.encoders import head_types

@@ -1,4 +1,4 @@
-"""How a folder of sentence-transformers makes vectors of texts, next to what transformers reads.
+"""Reads how a folder of sentence-transformers makes vectors, next to what transformers reads.
 
 modules.json names modules that run in turn, each with a folder for its settings:
 
@@ -11,24 +11,17 @@ modules of a dense model, of which the last is a Dense whose output is the score
 The forms are those of sentence-transformers 6.2, and what its older versions wrote.
 """
 
-import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-from flax.traverse_util import flatten_dict
-from safetensors.numpy import save
-
 from bertjax.base.checks import input_error_at
 from bertjax.base.errors import InputError
-from bertjax.base.files import inside, write_json
+from bertjax.base.files import inside
 from bertjax.interop import json_files
 from bertjax.interop.json_files import POOLING_KEYS, read_optional
-from bertjax.interop.pretrained import Pretrained
-from bertjax.models.encoders import head_types
 from bertjax.models.heads.embedding import (
     DENSE,
     LATE,
@@ -56,27 +49,27 @@ _MODEL_FILES = (
     *(f"sentence_{name}_config.json" for name in ("roberta", "camembert", "xlm-roberta")),
 )
 TOKENIZER_FILE = "tokenizer_config.json"
-_CONFIG, _WEIGHTS = "config.json", "model.safetensors"
+MODULE_CONFIG, MODULE_WEIGHTS = "config.json", "model.safetensors"
 # The arrays of a module, and their names in Flax; a kernel is turned.
 _ARRAYS = {
     PRODUCT: {"kernel": "linear.weight", "bias": "linear.bias"},
     LAYER_NORM: {"scale": "norm.weight", "bias": "norm.bias"},
 }
-_NAMES = {PRODUCT: "Dense", LAYER_NORM: "LayerNorm", NORMALIZE: "Normalize"}
-_WITH_ARRAYS = [_NAMES[kind] for kind in _ARRAYS]
-_OF_TORCH = "torch.nn.modules.activation."
+MODULE_NAMES = {PRODUCT: "Dense", LAYER_NORM: "LayerNorm", NORMALIZE: "Normalize"}
+WITH_ARRAYS = [MODULE_NAMES[kind] for kind in _ARRAYS]
+OF_TORCH = "torch.nn.modules.activation."
 IDENTITY = "torch.nn.modules.linear.Identity"
 # The names of the activation functions in PyTorch, whose defaults JAX has.
-_ACTIVATIONS = {
+ACTIVATIONS = {
     **dict(Identity="identity", Tanh="tanh", GELU="gelu", ReLU="relu", ReLU6="relu6", SiLU="silu"),
     **dict(LeakyReLU="leaky_relu", ELU="elu", SELU="selu", CELU="celu", Mish="mish"),
     **dict(Sigmoid="sigmoid", LogSigmoid="log_sigmoid", Softplus="softplus", Softsign="soft_sign"),
     **dict(Hardtanh="hard_tanh", Hardsigmoid="hard_sigmoid", Hardswish="hard_silu"),
 }
 
-_POOLED = ("Transformer", "Pooling")
+POOLED = ("Transformer", "Pooling")
 _SEQUENCES: dict[str, list[tuple[str, ...]]] = {
-    DENSE: [_POOLED],
+    DENSE: [POOLED],
     SPARSE: [("Transformer", "SpladePooling"), ("MLMTransformer", "SpladePooling")],
     LATE: [
         ("Transformer", "Dense", "MultiVectorMask", "Normalize"),
@@ -89,10 +82,10 @@ RERANKER = "CrossEncoder"
 _OF_A_RERANKER = ("Transformer",)
 CLASSES = {DENSE: "SentenceTransformer", SPARSE: "SparseEncoder", LATE: "MultiVectorEncoder"}
 _KINDS = {name: kind for kind, name in CLASSES.items()} | {"ColBERT": LATE}
-_MODES = {"mean": "mean", "max": "max", "cls": "cls", "lasttoken": "last"}
+MODES = {"mean": "mean", "max": "max", "cls": "cls", "lasttoken": "last"}
 _SIMILARITIES = {DENSE: ("cosine", "dot", "euclidean"), LATE: ("maxsim",)}
 _SIMILARITIES[SPARSE] = _SIMILARITIES[DENSE]
-_LENGTHS = ("query_length", "document_length")
+LENGTH_NAMES = ("query_length", "document_length")
 _STATES = "token_embeddings"
 # The task and the output of the Transformer module.
 _TASKS = {
@@ -100,15 +93,9 @@ _TASKS = {
     SPARSE: ("fill-mask", _STATES),
     RERANKER: ("sequence-classification", "scores"),
 }
-# How the classes are called in every version that has them.
-_MODELS = {DENSE: "Transformer", SPARSE: "MLMTransformer", LATE: "Transformer"}
-_PACKAGES = {
-    **dict.fromkeys((*_POOLED, *_NAMES.values()), "models"),
-    **dict.fromkeys(("MLMTransformer", "SpladePooling"), "sparse_encoder.models"),
-}
 # Settings that change the tokens of a text.
 _CHANGES = ("query_expansion", "processing_kwargs", "processor_kwargs", "tokenizer_args")
-_INPUTS = {DENSE: "sentence_embedding", LATE: _STATES}  # of Dense and Normalize
+INPUTS = {DENSE: "sentence_embedding", LATE: _STATES}  # of Dense and Normalize
 _SKIPPED = "for tokens that do not count"
 _SHORTENED = ("truncate_dim", "max_active_dims")  # settings that leave out numbers of a vector
 PROMPTS = ("prompts", "default_prompt_name")
@@ -121,9 +108,6 @@ class Modules(NamedTuple):
     embedding: Embedding
     files: list[Path]
     scores: bool = False  # whether the vectors are scores of pairs
-
-
-# ------------------------------------------------------------------------------- reading
 
 
 class _NotComputed(ValueError):
@@ -190,31 +174,31 @@ def _modules(
 ) -> Modules:
     names = [_class_name(module["type"]) for module in modules]
     places = [inside(folder, module["path"], folder / MODULES_FILE) for module in modules[1:]]
-    configs = [read_optional(place / _CONFIG, json_files.SENTENCE_MODULE) for place in places]
+    configs = [read_optional(place / MODULE_CONFIG, json_files.SENTENCE_MODULE) for place in places]
     kind = _KINDS.get(settings.get("model_type") or "", DENSE)
     if any(module["type"].startswith("pylate.") for module in modules):
         kind = LATE
     elif kind == DENSE and "SpladePooling" in names:
         kind = SPARSE
     pylate = kind == LATE and settings.get("model_type") != CLASSES[LATE]
-    after = tuple(takewhile(lambda name: name in _NAMES.values(), names[2:]))
-    sequences = [_POOLED + after] if kind == DENSE else _SEQUENCES[kind] + [_PYLATE] * pylate
+    after = tuple(takewhile(lambda name: name in MODULE_NAMES.values(), names[2:]))
+    sequences = [POOLED + after] if kind == DENSE else _SEQUENCES[kind] + [_PYLATE] * pylate
     _check_sequence(names, configs, sequences)
     _check_settings(settings, dict.fromkeys(_SHORTENED), f"in {SETTINGS_FILE}")
     found = list(zip(names[1:], configs, strict=True))
     for name, config in found:
         if config is None and name != "Normalize":  # which had no file
-            raise InputError(f"{folder}: no {_CONFIG} of the module {name}: download it, too")
+            raise InputError(f"{folder}: no {MODULE_CONFIG} of the module {name}: download it, too")
     model = _model_settings(folder, kind, tokenizer)
     if pylate:
         _check_pylate(settings)
-        model = {**model, **{name: settings.get(name) for name in _LENGTHS}}
+        model = {**model, **{name: settings.get(name) for name in LENGTH_NAMES}}
     scores = settings.get("model_type") == RERANKER
-    fields: dict[str, Any] = {**_prompts(settings), **_fields_of_modules(found, kind, scores)}
+    fields: dict[str, Any] = {**prompts_of(settings), **_fields_of_modules(found, kind, scores)}
     fields |= {"similarity": _similarity(settings, kind), **_lengths(model, longest)}
     embedding = Embedding(kind=kind, **fields)
     after_encoder = zip(names[1:], places, strict=True)
-    files = [place / _WEIGHTS for name, place in after_encoder if name in _WITH_ARRAYS]
+    files = [place / MODULE_WEIGHTS for name, place in after_encoder if name in WITH_ARRAYS]
     return Modules(embedding, files)
 
 
@@ -223,7 +207,7 @@ def module_arrays(embedding: Embedding, width: int) -> list[dict[str, tuple[str,
 
     `width` is that of the encoder.
     """
-    modules = _modules_of(embedding)
+    modules = modules_of(embedding)
     before = widths(modules, width)
     found = []
     for number, module in enumerate(modules):
@@ -236,6 +220,12 @@ def module_arrays(embedding: Embedding, width: int) -> list[dict[str, tuple[str,
         }
         found += [arrays] * bool(arrays)
     return found
+
+
+def modules_of(embedding: Embedding) -> tuple[VectorModule, ...]:
+    """The modules after the pooling, or after the tokens of late interaction."""
+    projection = VectorModule(width=embedding.width, bias=False)
+    return (projection,) if embedding.kind == LATE else embedding.modules
 
 
 def _class_name(type_: str) -> str:
@@ -310,7 +300,7 @@ def _similarity(settings: Mapping[str, Any], kind: str) -> str:
     return "" if name == usual else name
 
 
-def _prompts(settings: Mapping[str, Any]) -> dict[str, str]:
+def prompts_of(settings: Mapping[str, Any]) -> dict[str, str]:
     """The prompts by the names that sentence-transformers looks for, or else the default."""
     prompts = settings.get("prompts") or {}
     default = prompts.get(settings.get("default_prompt_name") or "")
@@ -324,7 +314,7 @@ def _prompts(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _lengths(model: Mapping[str, Any], longest: int) -> dict[str, int]:
-    both = [model.get(name) or model["max_seq_length"] or longest for name in _LENGTHS]
+    both = [model.get(name) or model["max_seq_length"] or longest for name in LENGTH_NAMES]
     if min(both) < 1:
         raise _NotComputed(f"texts of at most {min(both)} tokens")
     query, passage = (0 if length >= longest else length for length in both)
@@ -344,8 +334,8 @@ def _fields_of_modules(
         _check_settings(configs["SpladePooling"], expected, "in a SpladePooling module")
         return {}
     for number, (name, config) in enumerate(found, start=1):
-        if name in _NAMES.values():
-            expected = dict.fromkeys(("module_input_name", "module_output_name"), _INPUTS[kind])
+        if name in MODULE_NAMES.values():
+            expected = dict.fromkeys(("module_input_name", "module_output_name"), INPUTS[kind])
             if scores and number == len(found):
                 expected["module_output_name"] = "scores"
             _check_settings(config or {}, expected, f"in a {name} module")
@@ -369,11 +359,11 @@ def _fields_of_modules(
 
 
 def _after_pooling(name: str, config: Mapping[str, Any]) -> VectorModule:
-    kind = {name: kind for kind, name in _NAMES.items()}[name]
+    kind = {name: kind for kind, name in MODULE_NAMES.items()}[name]
     if kind != PRODUCT:
         return VectorModule(kind=kind)
-    path = config.get("activation_function") or f"{_OF_TORCH}Tanh"
-    activation = _ACTIVATIONS.get(path.rpartition(".")[2]) if path.startswith("torch.nn.") else None
+    path = config.get("activation_function") or f"{OF_TORCH}Tanh"
+    activation = ACTIVATIONS.get(path.rpartition(".")[2]) if path.startswith("torch.nn.") else None
     width = config.get("out_features") or 0
     if activation is None or width < 1 or config.get("use_residual"):
         raise _NotComputed(_described(name, dict(config)))
@@ -383,147 +373,9 @@ def _after_pooling(name: str, config: Mapping[str, Any]) -> VectorModule:
 def _pooling(config: Mapping[str, Any]) -> dict[str, Any]:
     modes = config.get("pooling_mode") or [m for key, m in POOLING_KEYS.items() if config.get(key)]
     modes = [modes] if isinstance(modes, str) else modes or ["mean"]
-    if len(modes) > 1 or modes[0] not in _MODES:
+    if len(modes) > 1 or modes[0] not in MODES:
         raise _NotComputed(f"a Pooling module of {' and '.join(modes)}")
-    return {"pooling": _MODES[modes[0]], "count_prompt": config.get("include_prompt") is not False}
-
-
-# ------------------------------------------------------------------------------- writing
-
-
-def as_scorer(pretrained: Pretrained) -> Pretrained:
-    """A model whose vectors are scores of pairs, as a classifier that has the last product."""
-    assert pretrained.embedding
-    *modules, last = pretrained.embedding.modules
-    tree = dict(pretrained.params[MODULES])
-    output = {"bias": np.zeros(last.width, np.float32)} | tree.pop(name_of(len(modules)))
-    pooler = {"pooler": {MODULES: tree}} if tree else {}
-    params = {pretrained.spec.encoder: pretrained.params[pretrained.spec.encoder], **pooler}
-    return dataclasses.replace(
-        pretrained,
-        head_type=head_types.SEQUENCE_CLASSIFICATION,
-        classes=tuple(f"LABEL_{number}" for number in range(last.width)),
-        params=params | {"classifier": output},
-        embedding=None,
-        scoring=Embedding(
-            pooling=pretrained.embedding.pooling, modules=tuple(modules), normalize=False
-        ),
-    )
-
-
-def as_vectors(pretrained: Pretrained) -> Pretrained:
-    """The inverse of `as_scorer`."""
-    scoring, params = pretrained.scoring, pretrained.params
-    assert scoring
-    length = pretrained.task.get("max_length", 0)
-    tree = params.get("pooler", {}).get(MODULES, {})
-    tree = {**tree, name_of(len(scoring.modules)): params["classifier"]}
-    return dataclasses.replace(
-        pretrained,
-        head_type=head_types.ENCODER,
-        classes=(),
-        params={pretrained.spec.encoder: params[pretrained.spec.encoder], MODULES: tree},
-        embedding=dataclasses.replace(
-            scoring,
-            modules=(*scoring.modules, VectorModule(width=len(pretrained.classes))),
-            query_length=length,
-            passage_length=length,
-        ),
-        scoring=None,
-    )
-
-
-def write_modules(pretrained: Pretrained, folder: Path, *, scores: bool = False) -> None:
-    """Writes how a model makes its vectors into its folder, for sentence-transformers and here.
-
-    Dense models are read by sentence-transformers from 3 on, or from 6 on if queries have another
-    length than passages; sparse ones from 5 on, those of late interaction from 6 on.
-
-    With `scores`, they are a reranker's. Raises InputError for a prompt that does not count, but in
-    a dense model.
-    """
-    embedding, spec = pretrained.embedding, pretrained.spec
-    assert embedding is not None
-    prompts = {"query": embedding.query_prompt, "document": embedding.passage_prompt}
-    if embedding.kind != DENSE and any(prompts.values()) and not embedding.count_prompt:
-        raise InputError(
-            f"{pretrained.origin}: count_prompt=False in a {embedding.kind} model: "
-            "sentence-transformers counts its prompts"
-        )
-    described = [{"idx": 0, "name": "0", "path": "", "type": _type(_MODELS[embedding.kind])}]
-    weights = iter(module_arrays(embedding, spec.hidden_size))
-    flat = flatten_dict(dict(pretrained.params), sep="/")
-    written = _written(embedding, spec.hidden_size)
-    if scores:
-        written[-1][1]["module_output_name"] = "scores"
-    for number, (name, config) in enumerate(written, start=1):
-        path = f"{number}_{name}"
-        described.append({"idx": number, "name": f"{number}", "path": path, "type": _type(name)})
-        (folder / path).mkdir()
-        write_json(folder / path / _CONFIG, config)
-        if name in _WITH_ARRAYS:
-            turned = {name: flat[path].T for path, (name, _) in next(weights).items()}
-            # safetensors ignores strides.
-            named = {name: np.ascontiguousarray(array) for name, array in turned.items()}
-            (folder / path / _WEIGHTS).write_bytes(save(named))
-    write_json(folder / MODULES_FILE, described)
-    query, passage = (embedding.length(q, spec.max_position_embeddings) for q in (True, False))
-    lengths = {} if query == passage else dict(zip(_LENGTHS, (query, passage), strict=True))
-    model: dict[str, Any] = {"max_seq_length": passage, "do_lower_case": False, **lengths}
-    if set(pretrained.head_spec.parts(spec)) - set(pretrained.params):  # a pooler, no part of it
-        model["model_args"] = {"add_pooling_layer": False}
-    write_json(folder / MODEL_FILE, model)
-    # Vectors that are trained by their angle are compared by their cosine.
-    similarity = {"angle": "cosine"}.get(embedding.compared_by, embedding.compared_by)
-    settings = {
-        **{"model_type": CLASSES[embedding.kind], "prompts": prompts},
-        **{"default_prompt_name": None, "similarity_fn_name": similarity},
+    return {
+        "pooling": MODES[modes[0]],
+        "count_prompt": config.get("include_prompt") is not False,
     }
-    kept = {name: pretrained.kept[name] for name in PROMPTS if name in pretrained.kept}
-    if tuple(_prompts(kept).values()) == tuple(prompts.values()):
-        settings |= kept
-    if scores:
-        settings = {"model_type": RERANKER, "prompts": {}, "default_prompt_name": None}
-    write_json(folder / SETTINGS_FILE, settings)
-
-
-def _type(name: str) -> str:
-    return f"sentence_transformers.{_PACKAGES[name]}.{name}"
-
-
-def _modules_of(embedding: Embedding) -> tuple[VectorModule, ...]:
-    """The modules after the pooling, or after the tokens of late interaction."""
-    projection = VectorModule(width=embedding.width, bias=False)
-    return (projection,) if embedding.kind == LATE else embedding.modules
-
-
-def _written(embedding: Embedding, width: int) -> list[tuple[str, dict[str, Any]]]:
-    if embedding.kind == SPARSE:
-        return [("SpladePooling", {"pooling_strategy": "max", "activation_function": "relu"})]
-    modules, first = _modules_of(embedding), []
-    if embedding.kind == DENSE:
-        mode = {pooling: name for name, pooling in _MODES.items()}[embedding.pooling]
-        modes = {key: name == mode for key, name in POOLING_KEYS.items()}
-        pooling = {"word_embedding_dimension": width, **modes}
-        pooling["include_prompt"] = embedding.count_prompt
-        first.append(("Pooling", pooling))
-    if embedding.normalize or embedding.kind == LATE:
-        modules += (VectorModule(kind=NORMALIZE),)
-    of = _INPUTS[embedding.kind]
-    before = widths(modules, width)[:-1]
-    return first + [_settings(*each, of) for each in zip(modules, before, strict=True)]
-
-
-def _settings(module: VectorModule, width: int, of: str) -> tuple[str, dict[str, Any]]:
-    """The name of a module for vectors of this width, and its settings."""
-    settings: dict[str, Any] = dict(module_input_name=of, module_output_name=of)
-    if module.kind == LAYER_NORM:
-        settings = {"dimension": width}
-    if module.kind == PRODUCT:
-        torch_name = {own: name for name, own in _ACTIVATIONS.items()}[module.activation]
-        settings = {
-            **dict(in_features=width, out_features=module.width, bias=module.bias),
-            "activation_function": IDENTITY if torch_name == "Identity" else _OF_TORCH + torch_name,
-            **settings,
-        }
-    return _NAMES[module.kind], settings

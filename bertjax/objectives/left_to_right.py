@@ -15,7 +15,7 @@ from bertjax.data.examples.masking import MaskingRule
 from bertjax.models.encoders import head_types
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.encoders.registry import family_of
-from bertjax.models.heads.memory import MemoryModel
+from bertjax.models.heads.memory import MemoryModel, memory_shapes
 from bertjax.objectives.token_prediction import CONTINUED, TokenPrediction
 from bertjax.training.model import Model
 
@@ -64,15 +64,11 @@ class LeftToRight(TokenPrediction):
         return MemoryModel(spec) if self.memory else super().module(spec)
 
     def carried(self, model: Model) -> dict[str, jax.ShapeDtypeStruct]:
-        """What each layer has read of the tokens before a row, [L, M, D], and which there are."""
+        """The memory of a row, if there is one."""
         if not self.memory:
             return {}
         spec = model.parts[""].module.spec  # type: ignore[attr-defined]  # of `MemoryModel`
-        shape = spec.num_hidden_layers, self.memory, spec.hidden_size
-        return {
-            "memory": jax.ShapeDtypeStruct(shape, spec.compute_dtype),
-            "memory_mask": jax.ShapeDtypeStruct((self.memory,), "int32"),
-        }
+        return memory_shapes(spec, self.memory)
 
     def flops_per_token(
         self, spec: EncoderSpec, length: int, predicted: int, context: float | None = None

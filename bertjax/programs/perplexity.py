@@ -10,25 +10,31 @@ from bertjax.data.corpus.store import TokenStore
 from bertjax.data.examples.stream_layout import Stream
 from bertjax.inference.likelihood import nats_of_text
 from bertjax.models.encoders import head_types
+from bertjax.objectives.left_to_right import LeftToRight
+from bertjax.runs.pretrained_run import PretrainedRun
 from bertjax.runs.source import Published, SomeLayers, open_model, open_source, run_of_pretraining
 from bertjax.text.tokenizer import Tokenizer
 
 
 def run(
-    model: str, corpus: str | None, stride: int, output: str | None = None
+    model: str,
+    corpus: str | None,
+    stride: int,
+    output: str | None = None,
+    memory: int | None = None,
 ) -> dict[str, float | int]:
     """Prints, and returns, the perplexity and the bits per byte of all held-out documents.
 
-    The corpus is made with the model's vocabulary; None for the run's own. `stride` is that of
-    `nats_of_text`.
+    The corpus is made with the model's vocabulary; None for the run's own. `stride` and `memory`
+    are those of `nats_of_text`; None: the memory with which the run was trained.
 
     Returns:
       "perplexity", "bits_per_byte", "nats_per_token"; the numbers of "tokens" and "bytes" that they
-      are means over, and "stride" and "length" of the windows.
+      are means over, "stride" and "length" of the windows, and "memory".
 
     Raises:
       InputError: no such model or corpus, or one of another tokenizer; a model that does not read
-        left to right; a stride that does not fit; an output that cannot be written.
+        left to right; a stride or memory that does not fit; an output that cannot be written.
     """
     if output:
         check_output(output)
@@ -40,7 +46,10 @@ def run(
     store = TokenStore.open(corpora, HELDOUT, tokenizer_identity=pretrained.tokenizer.identity)
     stream = Stream(store, pretrained.tokenizer.end_id)
     ids = stream.read(np.array([0]), np.array([stream.size]))
-    nats = nats_of_text(pretrained, ids, stride)
+    if memory is None:
+        learned = source.recipe.objective if isinstance(source, PretrainedRun) else None
+        memory = learned.memory if isinstance(learned, LeftToRight) else 0
+    nats = nats_of_text(pretrained, ids, stride, memory)
     size = _bytes(store, pretrained.tokenizer)
     found = {
         "perplexity": float(np.exp(nats / (len(ids) - 1))),
@@ -49,12 +58,14 @@ def run(
         "tokens": len(ids) - 1,
         "bytes": size,
         "stride": stride,
-        "length": pretrained.spec.max_position_embeddings,
+        "length": stride + 1 if memory else pretrained.spec.max_position_embeddings,
+        "memory": memory,
     }
+    remembered = f" with a memory of {memory:,}" if memory else ""
     print(
         f"held-out text of {', '.join(corpora)}, {found['tokens']:,} tokens, windows of "
-        f"{found['length']:,} that move on by {stride:,}: perplexity {found['perplexity']:.3f}, "
-        f"{found['bits_per_byte']:.4f} bits per byte"
+        f"{found['length']:,} that move on by {stride:,}{remembered}: perplexity "
+        f"{found['perplexity']:.3f}, {found['bits_per_byte']:.4f} bits per byte"
     )
     if output:
         write_json(output, found)

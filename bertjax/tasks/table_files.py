@@ -35,13 +35,13 @@ def folder_of(data: str) -> Path:
     folder = match["folder"].rstrip("/")
     shards = [each.format(name) for names in _NAMES.values() for name in names for each in _SHARDS]
     root = hub.download(
+        f"config.data={data}",
         match["name"],
         [f"{folder}/{shard}" if folder else shard for shard in shards],
-        f"config.data={data}: not the name of a data set of the hub",
-        f"config.data={data}: the hub has no data set of that name (or it is private: set "
-        f"HF_TOKEN): {form}",
-        f"config.data={data}: the hub cannot be reached: on a machine with network, download the "
-        "Parquet files into a folder, and give that as config.data",
+        no_name="not the name of a data set of the hub",
+        absent=f"the hub has no data set of that name (or it is private: set HF_TOKEN): {form}",
+        unreached="the hub cannot be reached: on a machine with network, download the Parquet "
+        "files into a folder, and give that as config.data",
         repo_type="dataset",
         revision=match["revision"],
     )

@@ -6,7 +6,6 @@ from functools import partial
 from typing import NamedTuple
 
 import jax
-import numpy as np
 
 from bertjax.training.feed import Feed
 from bertjax.training.health import in_language
@@ -54,14 +53,8 @@ class Evaluator:
         def make(number: int) -> dict[str, jax.Array]:
             return self._placement.put(partial(held_out.batch, number), held_out.batch_size)
 
-        def nothing(rows: slice) -> dict[str, np.ndarray]:
-            return {
-                name: np.zeros((rows.stop - rows.start, *each.shape), each.dtype)
-                for name, each in self._carried.items()
-            }
-
         total: HostSums = {}
-        carry = self._placement.put(nothing, held_out.batch_size)
+        carry = self._placement.zeros(self._carried, held_out.batch_size)
         with self._placement.active():
             for number, batch in Feed(make, range(batches)):
                 sums, carry = self._sums(params, {**batch, **carry}, number)

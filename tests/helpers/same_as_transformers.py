@@ -1,7 +1,8 @@
 """Compares a small model with transformers: its folder, its outputs and its gradients."""
 
+import contextlib
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,20 @@ def peer_of(model: Pretrained, folder: Path) -> Any:
     return transformers_check.load(folder, model.class_name, "float32", attention)
 
 
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """PyTorch computes with one thread in the block: more take longer for so small arrays."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@_one_thread()
 def same_function(
     model: Pretrained, peer: Any, inputs: Mapping[str, Any], peer_inputs: Mapping[str, Any]
 ) -> None:
@@ -55,7 +70,6 @@ def same_function(
     """
     import torch
 
-    torch.set_num_threads(1)  # more take longer for so small arrays
     mask, module = inputs["input_mask"] > 0, model.model()
     of_whole = max(mask[..., 0], mask[..., -1], key=np.sum)
 

@@ -1,4 +1,4 @@
-"""A small GPT or GPT-2 with random numbers in every array, and a vocabulary of GPT-2's kind."""
+"""A small GPT-2, or a model like it, with random numbers in every array, and its vocabulary."""
 
 import re
 from pathlib import Path
@@ -10,6 +10,7 @@ from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.published.registry import array_names
 from bertjax.models.encoders import head_types
 from bertjax.models.encoders.registry import ENCODERS
+from bertjax.models.heads.head_specs import HEAD_SPECS
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.text.vocabulary import learn
 
@@ -28,13 +29,12 @@ def small_gpt(tokenizer: Tokenizer, name: str = "gpt2", **fields: int) -> Pretra
     sizes = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=96)
     sizes |= dict(vocab_size=tokenizer.vocabulary_size, max_position_embeddings=23) | fields
     spec = ENCODERS[name].spec(**sizes)
-    entries = array_names((name,), spec, head_types.CAUSAL_LM, 0)
+    kind = head_types.CAUSAL_LM
+    entries = array_names(HEAD_SPECS[kind].parts(spec), spec, kind, 0)
     rng = np.random.default_rng(5)
     arrays = {}
     for e in entries:
-        is_scale, is_bias = re.search(r"ln_\w\.weight", e.hf_name), e.hf_name.endswith(".bias")
-        drawn = rng.normal(bool(is_scale), 0.05 if is_bias else 0.4, e.shape)
+        is_scale = bool(re.search(r"(ln_\w|layer_norm)\.weight", e.hf_name))
+        drawn = rng.normal(is_scale, 0.05 if e.hf_name.endswith(".bias") else 0.4, e.shape)
         arrays[e.hf_name] = drawn.astype(np.float32)
-    return Pretrained(
-        f"a {name}", head_types.CAUSAL_LM, spec, to_jax(arrays, entries, "test"), tokenizer
-    )
+    return Pretrained(f"a {name}", kind, spec, to_jax(arrays, entries, "test"), tokenizer)

@@ -15,6 +15,7 @@ from bertjax.runs.source import open_model
 from tests.helpers.small_models import MODERNBERT, SPEC, random_model
 
 THREE = dataclasses.replace(SPEC, num_hidden_layers=3)
+DISTILLED = dataclasses.replace(SPEC, layer_norm_eps=1e-12)  # DistilBERT has no other
 
 
 def test_some_layers(make_pretrained, tmp_path):
@@ -63,7 +64,7 @@ def test_a_layer_of_another_kind_than_its_place(vocabulary):
 
 def test_a_distilbert_of_a_bert(make_pretrained):
     """It is the BERT of texts without token types whose embedding is 0; its epsilon is fixed."""
-    pretrained = make_pretrained(spec=dataclasses.replace(SPEC, layer_norm_eps=1e-12))
+    pretrained = make_pretrained(spec=DISTILLED)
     params = jax.tree.map(np.copy, dict(pretrained.params))
     params["bert"]["embeddings"]["segment"][:] = 0
     pretrained = dataclasses.replace(pretrained, params=params)
@@ -83,6 +84,12 @@ def test_a_distilbert_of_a_bert(make_pretrained):
 
 @pytest.mark.parametrize("name", ["modernbert", "roberta", "electra"])
 def test_weights_that_another_family_cannot_have(make_pretrained, name):
-    pretrained = make_pretrained()
+    pretrained = make_pretrained(spec=DISTILLED)
     assert as_family(pretrained, name) is pretrained
     assert as_family(as_family(pretrained, "distilbert"), "bert").family.name == "distilbert"
+
+
+def test_a_distilbert_has_one_epsilon(make_pretrained):
+    message = "layer_norm_eps=0.001: a distilbert has 1e-12: set config.model.encoder='bert'"
+    with pytest.raises(InputError, match=message):
+        as_family(make_pretrained(), "distilbert")

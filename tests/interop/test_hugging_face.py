@@ -2,13 +2,16 @@
 
 import dataclasses
 import json
+from unittest.mock import MagicMock
 
+import huggingface_hub
 import jax
 import ml_dtypes
 import numpy as np
 import pytest
 import safetensors.numpy
 from flax.traverse_util import flatten_dict
+from huggingface_hub.errors import GatedRepoError
 from huggingface_hub.utils import filter_repo_objects
 
 from bertjax.base.errors import InputError
@@ -490,13 +493,17 @@ def test_the_files_that_are_downloaded():
     assert list(filter_repo_objects(files, allow_patterns=list(hub._FILES))) == wanted
 
 
-def test_a_name_without_network(tmp_path, monkeypatch):
+def test_a_name_that_cannot_be_downloaded(tmp_path, monkeypatch):
     """The suite runs with the hub's own offline mode."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match="download config.json, model.safetensors.*hf:FOLDER"):
         model_folder("someone/a-model-that-is-not-here")
     with pytest.raises(InputError, match="no such folder, and not the name of a model"):
         model_folder("a/b/c")
+    refused = GatedRepoError("no", response=MagicMock())
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", MagicMock(side_effect=refused))
+    with pytest.raises(InputError, match="^hf:a/b: gated: .* https://huggingface.co/a/b, and set"):
+        model_folder("a/b")
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="hf:file: a file: name the folder that it is in"):
         model_folder("file")

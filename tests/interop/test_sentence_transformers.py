@@ -13,6 +13,7 @@ from safetensors.numpy import load_file, save_file
 from bertjax.base.errors import InputError
 from bertjax.interop import proof, sentence_transformers, sentence_transformers_check
 from bertjax.interop.card import model_card
+from bertjax.interop.derived import as_scorer
 from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
 from bertjax.models.encoders import head_types
 from bertjax.models.heads.embedding import LATE, SPARSE, Embedding, head_type_of
@@ -426,11 +427,11 @@ def test_activation_functions_are_those_of_pytorch():
     import torch
 
     x = np.linspace(-25, 25, 501, dtype=np.float32)
-    for name, own in sentence_transformers._ACTIVATIONS.items():
+    for name, own in sentence_transformers.ACTIVATIONS.items():
         module = "linear" if name == "Identity" else "activation"
         expected = getattr(getattr(torch.nn.modules, module), name)()(torch.from_numpy(x))
         assert_close(np.asarray(ACTIVATIONS[own](x)), expected.numpy())
-    assert set(sentence_transformers._ACTIVATIONS.values()) == set(ACTIVATIONS)
+    assert set(sentence_transformers.ACTIVATIONS.values()) == set(ACTIVATIONS)
 
 
 @pytest.mark.peers
@@ -601,7 +602,7 @@ def _scorer(vocabulary, scoring: Embedding, family: str = "bert", classes: int =
     """A model that scores pairs by modules, in the form of a classifier."""
     modules = (*scoring.modules, VectorModule(width=classes))
     vectors = dataclasses.replace(scoring, modules=modules)
-    return sentence_transformers.as_scorer(small_model(vocabulary, vectors, family))
+    return as_scorer(small_model(vocabulary, vectors, family))
 
 
 @pytest.mark.parametrize("classes", [1, 3])

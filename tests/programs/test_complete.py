@@ -95,6 +95,14 @@ def test_the_nucleus_has_the_fewest_tokens_that_reach_its_probability():
     assert np.flatnonzero(kept_of(logits, np.float32(0.9))[1] > least).tolist() == [0]
 
 
+def test_a_transformer_xl(tokenizer):
+    """Each token follows from all before it, which are in the memory."""
+    model = small_gpt(tokenizer, "transfo-xl")
+    for ids in complete(model, PROMPTS[:3]):
+        best = _logits(model, ids).argmax(-1)
+        assert 8 < len(ids) <= 23 and ids[-5:] == best[-6:-1].tolist()
+
+
 def _bert(vocabulary):
     return small_model(vocabulary, "BertLMHeadModel", dataclasses.replace(SPEC, causal=True))
 

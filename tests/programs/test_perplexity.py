@@ -4,11 +4,13 @@ import json
 
 import numpy as np
 import pytest
+from scipy.special import log_softmax
 
 from bertjax.base.errors import InputError
 from bertjax.data.corpus.store import HELDOUT, TokenStore
 from bertjax.inference.likelihood import nats_of_text
 from bertjax.interop.hugging_face import write_hugging_face
+from bertjax.interop.proof import outputs
 from bertjax.programs import perplexity, prepare
 from tests.helpers.closeness import assert_close
 from tests.helpers.small_gpt import TEXTS, gpt2_tokenizer, small_gpt
@@ -50,6 +52,20 @@ def test_equal_to_transformers(tokenizer, tmp_path, size, stride):
     assert_close(nats_of_text(model, ids, stride), expected)
 
 
+@pytest.mark.devices(8)
+def test_with_a_memory_it_is_equal_however_a_text_is_cut(tokenizer):
+    """That of the whole text in one row, which is longer than the windows."""
+    model = small_gpt(tokenizer, "transfo-xl")
+    ids = np.random.default_rng(3).integers(0, tokenizer.vocabulary_size, 61, np.int32)
+    row = {"input_ids": ids[None], "input_mask": np.ones_like(ids)[None]}
+    logits = outputs(model.model(), model.params, row)["masked_lm"][0, :-1]
+    whole = -log_softmax(logits.astype(np.float64), -1)[np.arange(60), ids[1:]].sum()
+    for stride in (22, 7, 13):
+        assert_close(nats_of_text(model, ids, stride, 60), whole)
+    assert_close(nats_of_text(model, ids[:9], 13, 5), nats_of_text(model, ids[:9], 8))
+    assert abs(nats_of_text(model, ids, 7, 6) - whole) > 0.1  # the beginning is forgotten
+
+
 def test_a_corpus(tokenizer, tmp_path, monkeypatch):
     text, folder = tmp_path / "text.txt", tmp_path / "corpus"
     text.write_text("\n\n".join(TEXTS))
@@ -79,5 +95,9 @@ def test_wrong_input(tokenizer):
     for stride in (0, 23):
         with pytest.raises(InputError, match=f"--stride={stride}: must be from 1 to "):
             nats_of_text(model, np.arange(9), stride)
+    with pytest.raises(InputError, match="--memory=8: a gpt2: gpt2 has no memory: leave it out"):
+        nats_of_text(model, np.arange(9), 5, 8)
+    with pytest.raises(InputError, match="--memory=-1: must be at least 0"):
+        nats_of_text(model, np.arange(9), 5, -1)
     with pytest.raises(InputError, match="has no corpus of its own: name one with --corpus"):
         perplexity.run("hf:here", None, 5)

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from bertjax.base.errors import InputError
-from bertjax.programs import complete, convert, evaluate, pretrain
+from bertjax.programs import complete, convert, evaluate, perplexity, pretrain
 from bertjax.runs.source import open_model
 from tests.helpers.stopped import assert_goes_on_exactly
 from tests.helpers.tiny_run import corpus_once, rows_of, tiny_config
@@ -57,8 +57,20 @@ def test_without_its_memory_it_is_another_run(corpus, run, tmp_path):
     assert losses[0] != losses[1] and losses[0] == pytest.approx(losses[1], rel=0.3)
 
 
+def test_perplexity_with_its_memory_or_another(run):
+    """The nearer of the tokens before say more than none."""
+    of_run = perplexity.run(str(run), None, 16)
+    assert (of_run["memory"], of_run["length"]) == (48, 17)
+    assert perplexity.run(str(run), None, 16, memory=48) == of_run
+    values = [perplexity.run(str(run), None, 16, memory=n)["perplexity"] for n in (1, 16, 300)]
+    assert values[0] > values[1] and len({of_run["perplexity"], *values}) == 4
+
+
+def test_it_goes_on_with_a_text(run):
+    (found,) = complete.run(str(run), ["Moo"], 4)
+    assert found.startswith("Moo") and len(found) > 3
+
+
 def test_what_it_is_not_for(run, tmp_path):
-    with pytest.raises(InputError, match="does not write texts token by token"):
-        complete.run(str(run), ["Moo"], 4)
     with pytest.raises(InputError, match="transformers has no such model as this transfo-xl"):
         convert.run(str(run), f"hf:{tmp_path / 'exported'}")

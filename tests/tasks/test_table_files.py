@@ -7,7 +7,13 @@ from unittest.mock import MagicMock
 import huggingface_hub
 import pyarrow as arrow
 import pytest
-from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HTTPError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
 from pyarrow import parquet
 
 from bertjax.base.errors import InputError
@@ -201,14 +207,18 @@ def test_addresses_that_the_hub_does_not_have(hub, monkeypatch):
         InputError, match="no Parquet files of train, .*: if its configurations are"
     ):
         Table("hf://datasets/one/set/large").read(TRAIN)
+    answer, page = {"response": MagicMock()}, "https://huggingface.co/datasets/one/set"
     for error, message in (
-        (RepositoryNotFoundError("gone", response=MagicMock()), "hub has no data set of that name"),
-        (LocalEntryNotFoundError("offline"), "hub cannot be reached: on a machine with network, d"),
+        (RepositoryNotFoundError("gone", **answer), "the hub has no data set of that name"),
+        (GatedRepoError("no", **answer), f"gated: accept its terms at {page}, and set HF_TOKEN"),
+        (RevisionNotFoundError("gone", **answer), f"no revision 'v9': those that it has: {page}"),
+        (LocalEntryNotFoundError("offline"), "the hub cannot be reached: on a machine with net"),
+        (HTTPError("a proxy"), "the hub cannot be reached: on a machine with network, download"),
     ):
 
         def fail(*args, error=error, **more):
             raise error
 
         monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
-        with pytest.raises(InputError, match=f"config.data=hf://datasets/one/set: the {message}"):
-            Table("hf://datasets/one/set").read(TRAIN)
+        with pytest.raises(InputError, match=f"config.data=hf://datasets/one/set@v9: {message}"):
+            Table("hf://datasets/one/set@v9").read(TRAIN)

@@ -49,7 +49,8 @@ class Call(NamedTuple):
     rate: float = 0.0  # the probability of dropping an attention probability in training
     dropping: bool = True  # whether this call drops
     mask_of_keys: bool = True  # whether `Mask.keys` is [B, S]
-    distances: bool = False  # whether distances have vectors (`attention.disentangled`)
+    bias: bool = False  # whether the scores get a bias, which kernels do not add
+    distances: bool = False  # whether distances have vectors, which kernels on a TPU know
 
 
 class Way(NamedTuple):
@@ -95,7 +96,8 @@ def way(name: str, device: Device, call: Call) -> Way:
     """What computes a call on a device; all `NAMES` but "auto" are taken wherever they can."""
     length, pattern = call.length, call.pattern
     window = pattern.window
-    if call.distances and (device.platform != "tpu" or name == FUSED or window is not None):
+    known = device.platform == "tpu" and name != FUSED and window is None
+    if call.bias or (call.distances and not known):
         return Way(FUSED if name == FUSED else EINSUM)
     is_exported = not isinstance(length, int)
     # Local attention by blocks is cheaper from some length on.

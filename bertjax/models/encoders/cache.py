@@ -1,9 +1,10 @@
-"""The keys and values of the tokens that a model has read, so that it goes on token by token.
+"""What a model keeps of the tokens that it has read, so that it goes on token by token.
 
-They are the collection "cache" of a model that reads left to right. With it, the model takes
+It is the collection "cache" of a model that reads left to right. With it, the model takes
 `input_ids` [B, 1], one token of each text, and `input_mask` [B, T], 1 on that token and on all
-before it; T is the most tokens. It changes the collection at the place of the token. A layer has
-keys and values [B, T, K, H]; the keys are rotated where positions are rotary.
+before it; T is the most tokens. A layer of the transformer has keys
+and values [B, T, K, H], which change at the place of the token; the keys are rotated where
+positions are rotary. XLNet has its memory, [B, L, T - 1, D], which ends with the token.
 """
 
 from typing import Any

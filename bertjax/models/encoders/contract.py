@@ -147,8 +147,8 @@ class EncoderFamily(NamedTuple):
       unbiased: the kinds whose output layer has no bias.
       context_norm: whether the head for replaced tokens reads the norm of a token's state plus that
         of the first token of its text.
-      supports_cache: whether it reads token by token with a cache
-        (`bertjax.models.encoders.cache`).
+      empty_cache: (spec, B, T) -> the cache with which it reads token by token, at the beginning
+        (`bertjax.models.encoders.cache`); None: it cannot.
       reads_memory: whether its module also reads "memory" [B, L, M, D], what layer l read of M
         tokens before the row (Transformer-XL, arXiv 1901.02860), and "memory_mask" int [B, M], 0
         where there is none; without it, all M count. Its method `one_stream` returns [B, S, D],
@@ -171,7 +171,7 @@ class EncoderFamily(NamedTuple):
     token_head: bool = False
     unbiased: tuple[str, ...] = ()
     context_norm: bool = False
-    supports_cache: bool = False
+    empty_cache: Callable[[Any, int, int], dict[str, Any]] | None = None
     reads_memory: bool = False
     states: Callable[[Any], tuple[int, ...]] | None = None
 

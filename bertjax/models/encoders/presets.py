@@ -5,6 +5,7 @@ from functools import partial
 
 from bertjax.base.fields import LANGUAGE_IDS, POSITION_IDS, SEGMENT_IDS, TEXT, Field
 from bertjax.models.encoders import head_types
+from bertjax.models.encoders.cache import empty_cache
 from bertjax.models.encoders.contract import EncoderFamily, PoolerSpec
 from bertjax.models.encoders.spec import TransformerSpec
 from bertjax.models.encoders.transformer import Transformer
@@ -334,7 +335,7 @@ def _family(
         token_head=token_head,
         unbiased=unbiased,
         context_norm=context_norm,
-        supports_cache=spec.positions != "disentangled",
+        empty_cache=None if spec.positions == "disentangled" else empty_cache,
     )
 
 

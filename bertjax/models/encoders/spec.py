@@ -117,6 +117,7 @@ class TransformerSpec(AttentionComputation, TransformerArchitecture):
 
     encoder: ClassVar[str]
     fields: ClassVar[tuple[str, ...]]
+    biases_scores: ClassVar[bool] = False  # the scores of attention get a bias that no kernel adds
     choices = {**AttentionComputation.choices, **_CHOICES}
 
     pad_token_id: CountOrNone = 0
@@ -232,9 +233,11 @@ class TransformerSpec(AttentionComputation, TransformerArchitecture):
         for layer in range(self.num_hidden_layers):
             pattern = AttentionPattern(self.causal, self.window(layer))
             rate = self.attention_probs_dropout_prob
-            sizes = length, self.head_width, self.compute_dtype
-            distances = self.positions == "disentangled"
-            call = Call(*sizes, pattern, rate, distances=distances)
+            call = Call(
+                *(length, self.head_width, self.compute_dtype, pattern, rate),
+                bias=self.biases_scores,
+                distances=self.positions == "disentangled",
+            )
             found.setdefault(taken(self.attention, call), self.layer_type(layer))
         several = len({way.name for way in found}) > 1
         ways = [

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import jax
 import jax.numpy as jnp
 
+from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.heads.pretraining import PreTrainingModel
 
 
@@ -18,6 +19,15 @@ def remembered(memory: jax.Array, states: Sequence[jax.Array], tokens: int) -> j
     read = jnp.stack([x[:, :tokens] for x in states[:-1]], axis=1)
     known = jnp.concatenate([memory, read], axis=2)[:, :, -memory.shape[2] :]
     return jax.lax.stop_gradient(known)
+
+
+def memory_shapes(spec: EncoderSpec, memory: int) -> dict[str, jax.ShapeDtypeStruct]:
+    """What each layer has read of the M tokens before a row, [L, M, D], and which there are."""
+    shape = spec.num_hidden_layers, memory, spec.hidden_size
+    return {
+        "memory": jax.ShapeDtypeStruct(shape, spec.compute_dtype),
+        "memory_mask": jax.ShapeDtypeStruct((memory,), "int32"),
+    }
 
 
 class MemoryModel(PreTrainingModel):

@@ -13,7 +13,7 @@ import numpy as np
 
 from bertjax.base.files import read_json, write_json
 from bertjax.tasks.question_answering import Question
-from bertjax.tasks.superglue import Candidate
+from bertjax.tasks.superglue_rows import Candidate
 from bertjax.tasks.task import Task
 
 SAMPLES = 50  # enough to estimate the standard error to a tenth of it

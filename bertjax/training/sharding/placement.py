@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -139,6 +140,15 @@ class Placement:
             return jax.make_array_from_callback(shape, self.batch, piece)
 
         return {name: put(array) for name, array in make(held).items()}
+
+    def zeros(
+        self, shapes: Mapping[str, jax.ShapeDtypeStruct], batch_size: int
+    ) -> dict[str, jax.Array]:
+        """Global arrays of zeros of `batch_size` rows of these shapes."""
+        return {
+            name: jnp.zeros((batch_size, *each.shape), each.dtype, device=self.batch)
+            for name, each in shapes.items()
+        }
 
     def on_host(self, tree: Any) -> Any:
         """Whole arrays on the host, from arrays that the devices of all hosts share."""

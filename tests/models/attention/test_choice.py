@@ -12,7 +12,8 @@ from bertjax.models.attention.choice import Call, Device, way
 from bertjax.models.attention.contract import AttentionPattern, Mask
 from bertjax.models.attention.implementations import self_attention
 from bertjax.models.attention.local import local_self_attention
-from bertjax.models.encoders.presets import BertSpec, ModernBertSpec
+from bertjax.models.encoders.presets import BertSpec, DebertaV2Spec, ModernBertSpec
+from bertjax.models.encoders.xlnet.spec import TransformerXlSpec, XlnetSpec
 from bertjax.training.sharding.mesh import MeshSpec, make_mesh
 from bertjax.training.sharding.placement import Placement
 from bertjax.training.sharding.rules import sharding_layout
@@ -39,6 +40,7 @@ def _call(length=512, pattern=GLOBAL, rate=0.0, dtype="bfloat16", **others):
         (TPU, _call(256, rate=0.1), "kernel"),
         (TPU, _call(8192, LOCAL), "kernel"),
         (TPU, _call(8192, LOCAL, rate=0.1), "blocks"),
+        (TPU, _call(256, bias=True), "einsum"),
         (TPU, _call(256, distances=True), "kernel"),
         (TPU, _call(2048, distances=True), "einsum"),
         (TPU, _call(512, LOCAL, distances=True), "einsum"),
@@ -143,6 +145,9 @@ def test_what_computes_is_said(monkeypatch):
     spec = BertSpec.named("base", compute_dtype="bfloat16")
     assert spec.attention_by(512) == "by kernel at length 512"
     assert spec.attention_by(128) == "by einsum at length 128"
+    assert DebertaV2Spec(compute_dtype="bfloat16").attention_by(512) == "by kernel at length 512"
+    for relative in (XlnetSpec, TransformerXlSpec):  # no kernel adds a bias
+        assert relative(compute_dtype="bfloat16").attention_by(512) == "by einsum at length 512"
     device = H100._replace(exact=True)
     dropout = "kernels of libraries cannot drop attention probabilities"
     assert spec.attention_by(512) == f"by einsum at length 512 ({dropout})"

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from flax.core import meta
 
-from bertjax.models.encoders.cache import empty_cache
 from bertjax.models.encoders.registry import ENCODERS, make_encoder
 from tests.helpers.closeness import assert_close
 from tests.helpers.slow_cases import others_slow
@@ -28,10 +27,12 @@ OF_A_FAMILY = {
     "electra": dict(embedding_size=5),
     "eurobert": dict(num_key_value_heads=1),
 }
-NAMES = [name for name, family in ENCODERS.items() if family.supports_cache]
+NAMES = [name for name, family in ENCODERS.items() if family.empty_cache]
 
 
-@pytest.mark.parametrize("name", others_slow(NAMES, "roberta", "modernbert", "eurobert"))
+@pytest.mark.parametrize(
+    "name", others_slow(NAMES, "roberta", "modernbert", "eurobert", "transfo-xl")
+)
 def test_one_by_one(name):
     spec, rng = ENCODERS[name].spec(**SIZES | OF_A_FAMILY.get(name, {})), np.random.default_rng(5)
     encoder = make_encoder(spec)
@@ -53,7 +54,7 @@ def test_one_by_one(name):
             )
             return changed["cache"], vectors[:, 0]
 
-        steps, cache = jnp.arange(LENGTH), empty_cache(spec, 2, LENGTH)[name]
+        steps, cache = jnp.arange(LENGTH), ENCODERS[name].empty_cache(spec, 2, LENGTH)[name]
         vectors = jax.lax.scan(read, cache, steps)[1]
         return vectors, encoder.apply({"params": params}, whole, deterministic=True)
 

@@ -8,8 +8,8 @@ import pytest
 
 from bertjax.base.errors import InputError
 from bertjax.config import similarity_config
+from bertjax.interop.derived import as_scorer
 from bertjax.interop.hugging_face import write_hugging_face
-from bertjax.interop.sentence_transformers import as_scorer
 from bertjax.models.heads.embedding import KINDS, Embedding
 from bertjax.models.heads.vector_modules import VectorModule
 from bertjax.programs import finetune, predict

@@ -5,7 +5,8 @@ import pytest
 
 from bertjax.runs.fine_tuning.resampling import SAMPLES, read_resampled, write_resampled
 from bertjax.tasks.question_answering import Answer, Question, Span, Spans
-from bertjax.tasks.superglue import Candidate, SuperGlue
+from bertjax.tasks.superglue import SuperGlue
+from bertjax.tasks.superglue_rows import Candidate
 from bertjax.tasks.triviaqa import TriviaQa
 
 

@@ -136,7 +136,16 @@ class Xlnet(nn.Module):
 
     def __call__(self, inputs: Mapping[str, jax.Array], *, deterministic: bool) -> jax.Array:
         """The output of the last layer, [B, S, D]."""
-        return self.one_stream(inputs, deterministic=deterministic)[0]
+        if not self.has_variable("cache", "memory"):
+            return self.one_stream(inputs, deterministic=deterministic)[0]
+        memory: jax.Array = self.get_variable("cache", "memory")
+        seen = inputs["input_mask"]
+        before = {"memory": memory, "memory_mask": seen[:, :0:-1]}  # its last tokens are there
+        now = {**inputs, **before, "input_mask": seen[:, :1]}
+        vectors, states = self.one_stream(now, deterministic=deterministic)
+        read = jnp.stack(states[:-1], axis=1)
+        self.put_variable("cache", "memory", jnp.concatenate([memory, read], axis=2)[:, :, 1:])
+        return vectors
 
     def hidden_states(
         self, inputs: Mapping[str, jax.Array], *, deterministic: bool

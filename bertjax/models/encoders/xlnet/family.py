@@ -1,11 +1,22 @@
 """XLNet (arXiv 1906.08237) and Transformer-XL (arXiv 1901.02860) as families of encoders."""
 
+from typing import Any
+
+import jax.numpy as jnp
+
 from bertjax.base.fields import SEGMENT_IDS, TEXT
 from bertjax.models.encoders import head_types
 from bertjax.models.encoders.contract import EncoderFamily, PoolerSpec
 from bertjax.models.encoders.presets import SCOPES
 from bertjax.models.encoders.xlnet.encoder import Xlnet
 from bertjax.models.encoders.xlnet.spec import TransformerXlSpec, XlnetSpec
+
+
+def _empty_cache(spec: XlnetSpec, rows: int, length: int) -> dict[str, Any]:
+    """A memory of as many tokens as there are before the last of T."""
+    shape = rows, spec.num_hidden_layers, length - 1, spec.hidden_size
+    return {spec.encoder: {"memory": jnp.zeros(shape, spec.compute_dtype)}}
+
 
 XLNET = EncoderFamily(
     spec=XlnetSpec,
@@ -25,6 +36,7 @@ XLNET = EncoderFamily(
     poolers=dict.fromkeys(head_types.OF_WHOLE_TEXTS, PoolerSpec("pooler", "tanh", last=True)),
     scopes=((r"/attention/(query|key|value|distance|output)/", "attention projections"),)
     + SCOPES[1:],
+    empty_cache=_empty_cache,
     reads_memory=True,
 )
 _KINDS = (head_types.ENCODER, head_types.CAUSAL_LM)

@@ -23,6 +23,7 @@ class XlnetSpec(
     type_vocab_size = 3
     vocab_size = 32_000
     lm_head = "bias"
+    biases_scores = True
     two_streams = True
     scaled_embeddings = False
 
