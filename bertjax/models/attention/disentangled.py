@@ -48,6 +48,13 @@ def _rows(distances: jax.Array, buckets: int, farthest: int) -> jax.Array:
     return jnp.clip(buckets + signed, 0, 2 * buckets - 1)
 
 
+def by_row(distances: Distances) -> tuple[jax.Array, jax.Array]:
+    """The keys of the distances S, ..., 1 - S, and the queries of -S, ..., S - 1: [2 S, N, H]."""
+    of_query, of_key, _ = jnp.unstack(distances.vectors, axis=1)
+    forward, backward = distances.rows
+    return of_key[forward], of_query[backward]
+
+
 def with_bias(
     qkv: jax.Array | tuple[jax.Array, ...], distances: Distances
 ) -> tuple[tuple[jax.Array, jax.Array, jax.Array], jax.Array]:
@@ -57,10 +64,9 @@ def with_bias(
     """
     query, key, value = qkv if isinstance(qkv, tuple) else jnp.unstack(qkv, axis=2)
     length, width = query.shape[1], query.shape[-1]
-    of_query, of_key, _ = jnp.unstack(distances.vectors, axis=1)
-    forward, backward = distances.rows
+    vectors_of_keys, vectors_of_queries = by_row(distances)
     product = partial(jnp.einsum, "bsnh,rnh->bnsr", preferred_element_type=jnp.float32)
-    of_queries = by_distance(product(query, of_key[forward]), length)
-    of_keys = by_distance(product(key, of_query[backward]), length)
+    of_queries = by_distance(product(query, vectors_of_keys), length)
+    of_keys = by_distance(product(key, vectors_of_queries), length)
     bias = (of_queries + of_keys.swapaxes(2, 3)) * (3 * width) ** -0.5
     return (query * 3**-0.5, key, value), bias

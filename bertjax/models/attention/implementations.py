@@ -73,7 +73,9 @@ def self_attention(
     if way == KERNEL and isinstance(qkv, jax.Array):
         from bertjax.models.attention.kernel.attend import kernel_self_attention
 
-        return kernel_self_attention(qkv, mask, pattern, rotation=rotation, drop=drop)
+        return kernel_self_attention(
+            qkv, mask, pattern, rotation=rotation, distances=distances, drop=drop
+        )
 
     def attend(
         qkv: Qkv, mask: Mask, rotation: Rotation | None, distances: Distances | None

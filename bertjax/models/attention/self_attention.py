@@ -67,7 +67,7 @@ class SelfAttention(nn.Module):
         call = Call(
             *(x.shape[1], self.head_width, x.dtype, self.pattern, self.rate, dropping),
             mask_of_keys=mask.keys.ndim == 2,
-            bias=distances is not None,
+            distances=distances is not None,
         )
         way = taken(EINSUM if cached else self.implementation, call).name
         split = is_split(way)

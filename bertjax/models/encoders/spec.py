@@ -117,6 +117,7 @@ class TransformerSpec(AttentionComputation, TransformerArchitecture):
 
     encoder: ClassVar[str]
     fields: ClassVar[tuple[str, ...]]
+    biases_scores: ClassVar[bool] = False  # the scores of attention get a bias that no kernel adds
     choices = {**AttentionComputation.choices, **_CHOICES}
 
     pad_token_id: CountOrNone = 0
@@ -205,11 +206,6 @@ class TransformerSpec(AttentionComputation, TransformerArchitecture):
         return self.norm == "before"
 
     @property
-    def biases_scores(self) -> bool:
-        """Whether distances of tokens add a bias to the scores of attention."""
-        return self.positions == "disentangled"
-
-    @property
     def _layers_are_alike(self) -> bool:
         first_differs = self.pre_norm and self.embedding_norm
         return self.global_attn_every_n_layers == 1 and not first_differs
@@ -240,6 +236,7 @@ class TransformerSpec(AttentionComputation, TransformerArchitecture):
             call = Call(
                 *(length, self.head_width, self.compute_dtype, pattern, rate),
                 bias=self.biases_scores,
+                distances=self.positions == "disentangled",
             )
             found.setdefault(taken(self.attention, call), self.layer_type(layer))
         several = len({way.name for way in found}) > 1

@@ -41,8 +41,12 @@ def _call(length=512, pattern=GLOBAL, rate=0.0, dtype="bfloat16", **others):
         (TPU, _call(8192, LOCAL), "kernel"),
         (TPU, _call(8192, LOCAL, rate=0.1), "blocks"),
         (TPU, _call(256, bias=True), "einsum"),
+        (TPU, _call(256, distances=True), "kernel"),
+        (TPU, _call(2048, distances=True), "einsum"),
+        (TPU, _call(512, LOCAL, distances=True), "einsum"),
+        (CPU, _call(256, distances=True), "einsum"),
         (H100, _call(128), "flash"),
-        (H100, _call(128, bias=True), "einsum"),
+        (H100, _call(128, distances=True), "einsum"),
         (H100, _call(8192, LOCAL), "flash"),
         (H100, _call(512, AttentionPattern(causal=True)), "flash"),
         (H100, _call(rate=0.1), "einsum"),
@@ -141,7 +145,8 @@ def test_what_computes_is_said(monkeypatch):
     spec = BertSpec.named("base", compute_dtype="bfloat16")
     assert spec.attention_by(512) == "by kernel at length 512"
     assert spec.attention_by(128) == "by einsum at length 128"
-    for relative in (XlnetSpec, TransformerXlSpec, DebertaV2Spec):  # no kernel adds a bias
+    assert DebertaV2Spec(compute_dtype="bfloat16").attention_by(512) == "by kernel at length 512"
+    for relative in (XlnetSpec, TransformerXlSpec):  # no kernel adds a bias
         assert relative(compute_dtype="bfloat16").attention_by(512) == "by einsum at length 512"
     device = H100._replace(exact=True)
     dropout = "kernels of libraries cannot drop attention probabilities"

@@ -10,7 +10,9 @@ import pytest
 from jax.experimental.pallas import tpu as pltpu
 
 from bertjax.models.attention.contract import AttentionPattern, DropoutSpec, Mask, visible
+from bertjax.models.attention.disentangled import distances_of
 from bertjax.models.attention.einsum import einsum_self_attention
+from bertjax.models.attention.implementations import self_attention
 from bertjax.models.attention.kernel.attend import kernel_self_attention, serves
 from bertjax.models.attention.kernel.call import bounds_of
 from bertjax.models.attention.kernel.form import Dropout, form_of
@@ -38,7 +40,8 @@ def _case(length: int, heads: int, width: int, packed: bool = False, dtype="floa
 def _sees(mask: Mask, pattern: AttentionPattern) -> np.ndarray:
     """Bool [B, S, 1, 1]: which outputs have a meaning: of tokens that see a key."""
     length = mask.keys.shape[1]
-    seen = np.broadcast_to(visible_by(mask, pattern, length), (B, 1, length, length)).any(-1)
+    seen = visible_by(mask, pattern, length)
+    seen = np.broadcast_to(seen, (len(mask.keys), 1, length, length)).any(-1)
     return (seen[:, 0] & np.asarray(mask.keys, bool))[:, :, None, None]
 
 
@@ -89,6 +92,64 @@ def test_values_and_gradients(length, heads, width, packed, pattern, rate, turne
     _compare(*_case(length, heads, width, packed), pattern, drop, by)
 
 
+@pytest.fixture
+def roll_in_one(monkeypatch):
+    """JAX would roll row by row what a TPU rolls at once, and its programs would compile slowly."""
+    one_by_one = pltpu.roll
+
+    def roll(x, shift, axis, *, stride=None, stride_axis=None):
+        if stride is None:
+            return one_by_one(x, shift, axis)
+        row, column = (jax.lax.broadcasted_iota(jnp.int32, x.shape, i) for i in (0, 1))
+        return jnp.take_along_axis(x, (column - shift - stride * row) % x.shape[1], 1)
+
+    both = [
+        jax.jit(partial(by, shift=1, axis=1, stride=1, stride_axis=0))(np.arange(15).reshape(3, 5))
+        for by in (roll, one_by_one)
+    ]
+    np.testing.assert_array_equal(*both)
+    monkeypatch.setattr(pltpu, "roll", roll)
+
+
+def _with_distances(attend, qkv, vectors, mask, drop=None):
+    """The outputs, and the gradients of contents and of the vectors of distances."""
+    sees = _sees(mask, AttentionPattern())
+
+    def total(qkv, vectors):
+        distances = distances_of(vectors, qkv.shape[1], 100)
+        context = attend(qkv, mask, AttentionPattern(), distances=distances, drop=drop)
+        context = jnp.where(sees, context, 0)
+        return (context * jnp.cos(jnp.arange(context.size)).reshape(context.shape)).sum(), context
+
+    return jax.jit(jax.grad(total, (0, 1), has_aux=True))(qkv, vectors)
+
+
+def _vectors(heads: int, width: int) -> jax.Array:
+    return jnp.asarray(np.random.default_rng(heads).normal(size=(64, 3, heads, width)), "float32")
+
+
+@pytest.mark.usefixtures("roll_in_one")
+@pytest.mark.parametrize(
+    "length, heads, width, packed, rate, bits",
+    others_slow(
+        [
+            (256, 1, 128, True, 0.1, 32),
+            (256, 4, 32, False, 0.0, 32),
+            (300, 3, 64, True, 0.1, 16),  # padded to 384 positions and 4 heads
+            (640, 2, 64, True, 0.0, 32),  # five steps of queries
+            (1024, 2, 64, True, 0.1, 16),  # keys are streamed
+        ],
+        (256, 1, 128, True, 0.1, 32),
+    ),
+)
+def test_disentangled(length, heads, width, packed, rate, bits):
+    qkv, mask = _case(length, heads, width, packed)
+    drop = DropoutSpec(SEED, rate, bits) if rate else None
+    arguments = qkv, _vectors(heads, width), mask, drop
+    wanted = _with_distances(partial(self_attention, way="einsum"), *arguments)
+    assert_close(_with_distances(by_kernel, *arguments), wanted)
+
+
 @pytest.mark.parametrize(
     "ends",
     [
@@ -118,7 +179,9 @@ def test_only_blocks_of_the_same_documents_are_computed():
         AttentionPattern(window=700),
     ):
         drop = Dropout(0.0, 32, paired=True, stride=4096)
-        form = form_of(4096, 4096, 64, pattern, drop, rotary=False, backward=False)
+        form = form_of(
+            4096, 4096, 64, pattern, drop, rotary=False, by_distance=False, backward=False
+        )
         bounds = jax.jit(bounds_of, static_argnums=(2, 3))
         found = np.asarray(bounds(codes, np.int32(0), 4096, form))
         mask = Mask(jnp.asarray(tokens), jnp.asarray(numbers))
@@ -206,9 +269,29 @@ def test_devices_compute_what_one_device_computes(name, model, length, heads, pa
     assert_close(found, expected)
 
 
+@pytest.mark.devices(8)
+@pytest.mark.usefixtures("roll_in_one")
+@pytest.mark.parametrize(
+    "name, length, heads", others_slow([("tensor", 256, 2), ("sequence", 512, 1)])
+)
+def test_devices_compute_disentangled_attention(name, length, heads):
+    """Each adds to the gradients of the vectors of distances."""
+    qkv, mask = _case(length, heads, 128, packed=True)
+    qkv, mask = jax.tree.map(lambda x: jnp.concatenate([x, x, x[:2]]), (qkv, mask))
+    vectors, drop = _vectors(heads, 128), DropoutSpec(SEED, 0.3, 16)
+    expected = _with_distances(by_kernel, qkv, vectors, mask, drop)
+    placement = Placement(make_mesh(MeshSpec(data=-1, model=2)), sharding_layout(name))
+    with placement.active():
+        qkv, mask = jax.device_put((qkv, mask), placement.batch)
+        found = _with_distances(by_kernel, qkv, vectors, mask, drop)
+    assert_close(found, expected)
+
+
 def test_what_it_serves():
     assert all(serves(length, 64, BF16) for length in (256, 300, 512, 1024, 8192, 32_768))
     assert not serves(128, 64, BF16)  # einsum is faster
     assert not serves(65_536, 64, BF16)  # the keys do not fit into VMEM
     assert serves(16_384, 64, "float32") and not serves(32_768, 64, "float32")
+    # The gradients of distances of all heads stay in VMEM.
+    assert serves(1024, 64, BF16, distances=True) and not serves(1100, 64, BF16, distances=True)
     assert serves(512, 128, BF16) and serves(512, 32, BF16) and not serves(512, 48, BF16)

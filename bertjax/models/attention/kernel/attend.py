@@ -4,7 +4,8 @@ The scores of a block of queries stay in the chip's fast memory: the arrays [S, 
 positions are never written. A program computes the heads that share 128 lanes of one sequence, for
 some hundred queries. If the keys are many, it takes them block by block with a running softmax
 (arXiv 2205.14135), and only the blocks that its queries see: those of their documents, of the
-window, and not after a causal query. Queries and keys are rotated inside.
+window, and not after a causal query. Queries and keys are rotated inside, or multiplied with the
+vectors of distances.
 
 Scores are kept transposed, [keys, queries]. So the sums over keys are sums of vector registers, the
 statistics of the queries lie along lanes, and no array of scores is transposed. For the backward
@@ -25,6 +26,7 @@ from jax.sharding import PartitionSpec
 
 from bertjax.base import axes
 from bertjax.models.attention.contract import AttentionPattern, DropoutSpec, Mask
+from bertjax.models.attention.disentangled import Distances, by_row
 from bertjax.models.attention.kernel.backward import backward
 from bertjax.models.attention.kernel.call import KernelInputs
 from bertjax.models.attention.kernel.form import LANES, Dropout, Form, form_of, padded_length
@@ -36,13 +38,16 @@ from bertjax.models.layers.mesh_axes import mesh_axes
 from bertjax.models.layers.rotary import Rotation
 
 
-def serves(length: int, width: int, dtype: jax.typing.DTypeLike) -> bool:
+def serves(
+    length: int, width: int, dtype: jax.typing.DTypeLike, *, distances: bool = False
+) -> bool:
     """Whether the kernels support such sequences, and are faster than einsum."""
     (axis,) = mesh_axes((axes.LENGTH,)) or (None,)
     pieces = jax.sharding.get_abstract_mesh().shape[axis] if axis else 1
     # The length of a sequence may have padding, and that of a piece none.
     whole = pieces == 1 or length % (pieces * LANES) == 0
-    fits = length * jnp.dtype(dtype).itemsize <= 64 * 2**10  # the keys of 128 lanes, into VMEM
+    # The keys of 128 lanes, or the gradients of all heads' distances, fit into VMEM.
+    fits = length * jnp.dtype(dtype).itemsize <= (2 if distances else 64) * 2**10
     return length >= 256 and fits and LANES % width == 0 and whole
 
 
@@ -52,6 +57,7 @@ def kernel_self_attention(
     pattern: AttentionPattern,
     *,
     rotation: Rotation | None = None,
+    distances: Distances | None = None,
     drop: DropoutSpec | None = None,
     interpret: Any = False,
 ) -> jax.Array:
@@ -67,7 +73,11 @@ def kernel_self_attention(
     # A key and a query of padding have different codes.
     codes = [jnp.where(mask.keys.astype(bool), numbers, padding) for padding in (-1, -2)]
     table = None if rotation is None else _table(rotation, qkv.shape[-1])
-    arrays = qkv, jnp.stack(codes, 1).astype(jnp.int32), row_bits(seed, rows), table
+    vectors = None
+    if distances is not None:
+        of_keys, of_queries = by_row(distances)
+        vectors = jnp.stack([of_keys, of_queries * (3 * qkv.shape[-1]) ** -0.5])
+    arrays = qkv, jnp.stack(codes, 1).astype(jnp.int32), row_bits(seed, rows), table, vectors
 
     def of_device(
         pieces: str | None,
@@ -76,12 +86,13 @@ def kernel_self_attention(
         codes: jax.Array,
         row_bits: jax.Array,
         table: jax.Array | None,
+        vectors: jax.Array | None,
     ) -> jax.Array:
         _, _, _, count, width = qkv.shape
         before = 0 if heads is None else jax.lax.axis_index(heads) * count
         paired = count % 2 == 0 and width < LANES
         rule = Dropout(rate, bits, paired, stride=mask.keys.shape[1])
-        arrays = qkv, codes, row_bits, table, before
+        arrays = qkv, codes, row_bits, table, vectors, before
         return _of_device(*arrays, pieces, pattern, rule, interpret)
 
     split = mesh_axes((axes.BATCH, axes.LENGTH, axes.ACTIVATION_HEADS))
@@ -91,7 +102,7 @@ def kernel_self_attention(
     by_rows, by_all = PartitionSpec(of_rows), PartitionSpec(of_rows, of_length, None, of_heads)
     return jax.shard_map(
         functools.partial(of_device, of_length, of_heads),
-        in_specs=(by_all, by_rows, by_rows, PartitionSpec()),
+        in_specs=(by_all, by_rows, by_rows, PartitionSpec(), PartitionSpec(None, None, of_heads)),
         out_specs=PartitionSpec(of_rows, of_length, of_heads),
         check_vma=False,
     )(*arrays)
@@ -107,6 +118,7 @@ def _of_device(
     codes: jax.Array,
     bits: jax.Array,
     table: jax.Array | None,
+    vectors: jax.Array | None,
     heads_before: jax.Array | int,
     pieces: str | None,
     pattern: AttentionPattern,
@@ -137,12 +149,15 @@ def _of_device(
         codes, table, first_query = keys.codes, keys.table, keys.first_query
     first = jnp.stack([jnp.int32(heads_before), jnp.int32(first_query)])
     sizes = codes.shape[2], length + padding, width
-    rotary = table is not None
+    rotary, by_distance = table is not None, vectors is not None
     forms = (
-        form_of(*sizes, pattern, dropout, rotary=rotary, backward=False),
-        form_of(*sizes, pattern, dropout, rotary=rotary, backward=True),
+        form_of(*sizes, pattern, dropout, rotary=rotary, by_distance=by_distance, backward=False),
+        form_of(*sizes, pattern, dropout, rotary=rotary, by_distance=by_distance, backward=True),
     )
-    inputs = KernelInputs(arrays, codes, bits, first, table)
+    if vectors is not None:
+        sides = (0, 0), (padding, padding), (0, more_heads), (0, 0)
+        vectors = jnp.pad(vectors, sides).reshape(2, -1, columns)
+    inputs = KernelInputs(arrays, codes, bits, first, table, vectors)
     context = _attend(inputs, forms, columns // LANES, interpret)
     return context.reshape(batch, length + padding, -1, width)[:, :length, :heads]
 
@@ -173,6 +188,10 @@ def _backward(
     inputs, out, logsum = residuals
     arrays = backward(inputs, forms[1], groups, out, logsum, gradient, interpret)
     no_gradients = dict.fromkeys(("codes", "bits", "first", "table"))
+    if inputs.vectors is not None:
+        *arrays, d_vectors = arrays
+        d_vectors = d_vectors.swapaxes(1, 2).astype(inputs.vectors.dtype)
+        inputs = inputs._replace(vectors=d_vectors)
     return (inputs._replace(arrays=tuple(arrays), **no_gradients),)  # type: ignore[arg-type]
 
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from bertjax.models.attention.kernel import distances
 from bertjax.models.attention.kernel.blocks import (
     LOG2E,
     LOW,
@@ -61,12 +62,14 @@ def _kernel(
     columns_of: tuple[int, int, int],
 ) -> None:
     table, *others = refs if form.rotary else (None, *refs)
+    vectors, *others = others if form.by_distance else (None, *others)
     logsum, out, d_out, *results = others
     *results, prepared, turned, d_k, d_v, d_rows, d_keys, d_values, sent = results
+    d_vectors = results.pop() if form.by_distance else None
     d_q, d_kv = results[0], results[-1]
     row, group, step = (pl.program_id(i) for i in range(3))
     first_head, first_query = first[0] + group * form.heads, first[1]
-    scale = form.width**-0.5
+    scale = form.scale
 
     def copy(i: int) -> Any:
         """Copies the gradient of queries, keys or values into its columns."""
@@ -88,6 +91,11 @@ def _kernel(
         d_k[at] = d_v[at] = jnp.zeros((form.chunk, LANES), jnp.float32)
 
     over_keys(form, step == 0, prepare)
+    if d_vectors is not None:
+
+        @pl.when(row + group + step == 0)
+        def _() -> None:
+            d_vectors[...] = jnp.zeros(d_vectors.shape, jnp.float32)
 
     def block(index: int) -> _Block:
         queries = block_of_queries(index, q, codes, table, first_query, form)
@@ -110,8 +118,12 @@ def _kernel(
         """Yields the scores [K, C] of a head, and the gradients of its weights."""
         key_rows = pl.ds(first_key, form.keys)
         seen = visible(codes, prepared, first_key, block.queries, form)
-        for query, gradient in zip(block.queries.of_heads, block.gradients, strict=True):
-            products = scores(turned[key_rows], query, seen, form)
+        keys = turned[key_rows]
+        biases = distances.biases(keys, block.queries, vectors, first_key, form)
+        for query, gradient, bias in zip(
+            block.queries.of_heads, block.gradients, biases, strict=True
+        ):
+            products = scores(keys, query, seen, form, bias)
             yield products, dot(v[0, key_rows], gradient, (1, 1))
 
     def gradients(
@@ -126,7 +138,7 @@ def _kernel(
         else:
             scaled = prepared[:, key_rows]
         keeps = keep_masks(bits[row], first_head, first_key, block.queries, form)
-        of_queries, of_keys, of_values = [], [], []
+        of_queries, of_keys, of_values, all_d_scores = [], [], [], []
         for h, (of_scores, d_weights) in enumerate(of_heads):
             weights = dropped = jnp.exp2(of_scores - block.logs[h])
             if form.dropout.rate:
@@ -134,11 +146,18 @@ def _kernel(
                 dropped = jnp.where(keep, weights, 0.0)
                 d_weights = jnp.where(keep, d_weights, 0.0)
             d_scores = (weights * (d_weights - block.means[h])).astype(q.dtype)
+            all_d_scores.append(d_scores)
             lanes = form.of_head(h)
             of_values.append(dot(block.gradient_t[lanes], dropped.astype(q.dtype), (1, 1)))
             of_keys.append(dot(block.query_t[lanes], d_scores, (1, 1)))
             d_query = dot(scaled[lanes], d_scores, (1, 0))  # [H, C]
             of_queries.append(d_query if before is None else before[h] + d_query)
+        if vectors is not None:
+            arrays = all_d_scores, turned[key_rows], block.queries, vectors, d_vectors
+            by_query, by_key = distances.gradients(*arrays, first_key, group, form)
+            for h in range(form.heads):
+                of_queries[h] += by_query[form.of_head(h)] * scale
+                of_keys[h] += by_key[form.of_head(h)]
         d_k[key_rows] += jnp.concatenate(of_keys, 0).T
         d_v[key_rows] += jnp.concatenate(of_values, 0).T
         return of_queries
@@ -194,7 +213,7 @@ def backward(
     d_out: jax.Array,
     interpret: Any,
 ) -> Sequence[jax.Array]:
-    """The gradients of `inputs.q` and `inputs.kv`, or one gradient if they are one array."""
+    """The gradients of `inputs.arrays`, and of `inputs.vectors` if there are any."""
     batch, queries, _ = inputs.q.shape
     dtype = inputs.q.dtype
     of_keys = (form.length, LANES)
@@ -205,6 +224,11 @@ def backward(
     else:
         shapes = [like((batch, queries, groups * LANES), dtype), like(inputs.kv.shape, dtype)]
         columns_of = (0, 0, groups)
+    out_specs = [pl.BlockSpec(memory_space=pl.ANY)] * len(shapes)
+    if form.by_distance:  # all rows add to them
+        of_vectors = 2, groups * LANES, 2 * form.length
+        shapes.append(like(of_vectors, jnp.float32))
+        out_specs.append(pl.BlockSpec(of_vectors, lambda *_: (0, 0, 0)))
     return pl.pallas_call(
         functools.partial(_kernel, form=form, columns_of=columns_of),
         name="attention_backward",
@@ -212,7 +236,7 @@ def backward(
             num_scalar_prefetch=3,
             grid=(batch, groups, queries // form.step),
             in_specs=[*in_specs(inputs, form, groups), sums(form), rows(form), rows(form)],
-            out_specs=[pl.BlockSpec(memory_space=pl.ANY)] * len(shapes),
+            out_specs=out_specs,
             scratch_shapes=[
                 scratch(form, dtype),
                 pltpu.VMEM(of_keys, dtype),
@@ -225,5 +249,5 @@ def backward(
             ],
         ),
         out_shape=shapes,
-        **settings(form, interpret),
+        **settings(form, interpret, apart=not form.by_distance),
     )(*inputs.scalars(form), *inputs.in_blocks(), logsum, out, d_out)

@@ -82,7 +82,7 @@ def block_of_queries(
     x = q[0, pl.ds(index * form.queries, form.queries)]
     before = pl.program_id(2) * form.step + index * form.queries
     place = pl.multiple_of(first_query + before, LANES)
-    query_rows, scale = pl.ds(place, form.queries), form.width**-0.5
+    query_rows, scale = pl.ds(place, form.queries), form.scale
     if table is None:
         x = x * jnp.asarray(scale, x.dtype)
     else:
@@ -102,9 +102,12 @@ def over_seen_keys(
     return jax.lax.fori_loop(low, high, of_round, start)
 
 
-def scores(keys: jax.Array, queries: jax.Array, seen: jax.Array, form: Form) -> jax.Array:
+def scores(
+    keys: jax.Array, queries: jax.Array, seen: jax.Array, form: Form, bias: jax.Array | None = None
+) -> jax.Array:
     """The scores of a head, in units of log(2), float32 [K, C]; `seen` is of `visible`."""
     products = dot(keys, queries, (1, 1))
+    products = products if bias is None else products + bias
     return jnp.where(seen, products if form.rotary else products * LOG2E, LOW)
 
 

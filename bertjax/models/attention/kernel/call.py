@@ -21,6 +21,7 @@ class KernelInputs(NamedTuple):
     bits: jax.Array  # uint32 [B], `dropout.row_bits` of these rows
     first: jax.Array  # int32 [2], the number of the first of these heads, and of these queries
     table: jax.Array | None  # float32 [T, 128] (`blocks.rotated`)
+    vectors: jax.Array | None  # [2, 2 T, columns] (`distances`)
 
     @property
     def q(self) -> jax.Array:
@@ -39,8 +40,8 @@ class KernelInputs(NamedTuple):
 
     def in_blocks(self) -> tuple[jax.Array, ...]:
         """The arguments that a kernel takes by the blocks of `in_specs`."""
-        table = () if self.table is None else (self.table,)
-        return self.q, self.kv, self.kv, self.codes, *table
+        others = (x for x in (self.table, self.vectors) if x is not None)
+        return self.q, self.kv, self.kv, self.codes, *others
 
 
 def bounds_of(codes: jax.Array, first_query: jax.Array, queries: int, form: Form) -> jax.Array:
@@ -76,7 +77,7 @@ def _lowest(codes: jax.Array) -> jax.Array:
 
 
 def in_specs(inputs: KernelInputs, form: Form, groups: int) -> list[pl.BlockSpec]:
-    """The blocks of `KernelInputs.in_blocks`: rows of queries; all keys, values, codes, angles."""
+    """The blocks of `KernelInputs.in_blocks`: rows of queries, and all of the others."""
     once = pl.Buffered(1) if form.length > _TWICE else None
     columns = inputs.kv.shape[2] // LANES
     of_keys, of_values = (
@@ -89,7 +90,10 @@ def in_specs(inputs: KernelInputs, form: Form, groups: int) -> list[pl.BlockSpec
     )
     codes = pl.BlockSpec((1, 2, form.length), lambda b, *_: (b, 0, 0))
     table = pl.BlockSpec((form.length, LANES), lambda *_: (0, 0), pipeline_mode=pl.Buffered(1))
-    return [rows(form), of_keys, of_values, codes, *([table] if form.rotary else [])]
+    others = [table] if form.rotary else []
+    if form.by_distance:
+        others.append(pl.BlockSpec((2, 2 * form.length, LANES), lambda b, g, *_: (0, 0, g)))
+    return [rows(form), of_keys, of_values, codes, *others]
 
 
 def scratch(form: Form, dtype: jax.typing.DTypeLike) -> Any:
@@ -109,13 +113,13 @@ def sums(form: Form) -> pl.BlockSpec:
     return pl.BlockSpec((1, 1, form.heads, form.step), lambda b, g, i, *_: (b, g, 0, i))
 
 
-def settings(form: Form, interpret: Any) -> dict[str, Any]:
-    """How a kernel is compiled, or executed by JAX."""
+def settings(form: Form, interpret: Any, *, apart: bool = True) -> dict[str, Any]:
+    """How a kernel is compiled, or executed by JAX; `apart`: no two sequences add to one array."""
     if interpret:
         return {"interpret": interpret}
     params = pltpu.CompilerParams(
         # The axes of the grid are sequences, groups of heads, and steps of queries.
-        dimension_semantics=("parallel", "arbitrary", "arbitrary"),
+        dimension_semantics=("parallel" if apart else "arbitrary", "arbitrary", "arbitrary"),
         vmem_limit_bytes=(64 if form.length <= _SHORT else 110) * 2**20,
     )
     # The compile report counts the loop over blocks of keys with so many rounds.

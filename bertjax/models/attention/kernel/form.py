@@ -39,12 +39,18 @@ class Form(NamedTuple):
     streamed: bool
     pattern: AttentionPattern
     rotary: bool  # queries and keys are rotated
+    by_distance: bool  # distances have queries and keys, too (`attention.disentangled`)
     dropout: Dropout
 
     @property
     def heads(self) -> int:
         """The heads of a group, which share the lanes."""
         return LANES // self.width
+
+    @property
+    def scale(self) -> float:
+        """The factor of the scores, which have three terms if distances are part of them."""
+        return (self.width * (3 if self.by_distance else 1)) ** -0.5
 
     @property
     def unaligned(self) -> bool:
@@ -83,6 +89,7 @@ def form_of(
     dropout: Dropout,
     *,
     rotary: bool,
+    by_distance: bool,
     backward: bool,
 ) -> Form:
     """The fastest form for a device's queries, by the bundles that the compiler makes."""
@@ -92,12 +99,13 @@ def form_of(
         reach = -(-pattern.window // (LANES // 2)) * (LANES // 2)
         block = LANES
         keys = min(length, block + 2 * reach)
-    elif backward:
+    elif backward and not by_distance:
         block = _divisor(queries, 256)
     if keys > (BLOCK if keys % BLOCK == 0 else 2 * BLOCK):
         streamed, keys = True, _divisor(length, BLOCK)
         block = step
-    return Form(length, width, step, block, keys, streamed, pattern, rotary, dropout)
+    sizes = length, width, step, block, keys
+    return Form(*sizes, streamed, pattern, rotary, by_distance, dropout)
 
 
 def padded_length(length: int) -> int:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from bertjax.models.attention.kernel import distances
 from bertjax.models.attention.kernel.blocks import (
     LOW,
     Queries,
@@ -47,6 +48,7 @@ def _kernel(
     bits: Ref, first: Ref, bounds: Ref, q: Ref, k: Ref, v: Ref, codes: Ref, *refs: Ref, form: Form
 ) -> None:
     table, *others = refs if form.rotary else (None, *refs)
+    vectors, *others = others if form.by_distance else (None, *others)
     out, logsum, prepared, *turned = others
     row, group, step = (pl.program_id(i) for i in range(3))
     first_head, first_query = first[0] + group * form.heads, first[1]
@@ -65,7 +67,9 @@ def _kernel(
         key_rows = pl.ds(first_key, form.keys)
         keys = turned[0][key_rows] if table is not None else k[0, key_rows]
         seen = visible(codes, prepared, first_key, queries, form)
-        return [scores(keys, query, seen, form) for query in queries.of_heads]
+        biases = distances.biases(keys, queries, vectors, first_key, form)
+        of_heads = zip(queries.of_heads, biases, strict=True)
+        return [scores(keys, query, seen, form, bias) for query, bias in of_heads]
 
     def attended(
         queries: Queries,
