@@ -1,0 +1,28 @@
+"""NeoBERT (arXiv 2502.19587): 28 layers of 768, and 2.2 trillion tokens, on 16 TPU chips.
+
+Command, on every host of the slice:
+  python launch/pretrain.py --config=configs/pretrain_neobert.py --config.corpus=DIR --workdir=RUN
+
+Hardware: 16 TPU chips; 131,072 tokens a chip.
+"""
+
+import ml_collections
+
+from bertjax.config import modern_config, place_on_pod
+
+
+def get_config() -> ml_collections.ConfigDict:
+    """The paper's two phases."""
+    config = place_on_pod(modern_config())
+    config.total_steps = 1_050_000
+    masking = dict(rate=0.2, mask=1.0, random=0.0)
+    config.phase_1.update(share=20 / 21, batch_size=2_048, accumulate=4, masking=masking)
+    config.phase_2.update(share=1 / 21, length=4_096, batch_size=512, accumulate=4)
+    config.phase_2.masking = masking
+    config.phase_1.model = dict()
+    config.model.update(encoder="neobert", size="250m", hidden_act="silu")
+    config.model.update(max_position_embeddings=4_096)
+    config.optimizer.update(name="adamw", learning_rate=6e-4, beta2=0.95, epsilon=1e-8)
+    config.optimizer.update(schedule="linear", warmup_steps=2_000, decay_steps=0)
+    config.optimizer.update(weight_decay=0.1)
+    return config
