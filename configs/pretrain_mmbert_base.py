@@ -1,4 +1,28 @@
-"""mmBERT-base."""
+"""mmBERT-base (arXiv 2509.06888), ModernBERT-base with 256,000 pieces, on 16 TPU chips.
+
+Command, on every host of the slice:
+  python launch/pretrain.py --config=configs/pretrain_mmbert_base.py --workdir=RUN \\
+    --config.corpus=DIR --config.phase_2.corpus=DIR2 --config.phase_3.corpus=DIR3
+
+Hardware: 16 TPU chips; 294,912 tokens a chip, and 2,359,296 of the long rows.
+The TPU compiler's estimate for v5e: TODO
+  python launch/compile_check.py --config=configs/pretrain_mmbert_base.py --topology=v5e:4x4 \\
+    --config.model.vocab_size=256000
+Expected: the published model has 72.8 on XTREME. Not yet run on TPUs by this project.
+`--config.budget=20e9tokens` takes a part of the three trillion tokens.
+
+Paper: 2.3 trillion tokens of 60 languages, of which 30 % are predicted, in rows of 1,024; 600
+billion of 110 languages, 15 %, in rows of 8,192; and 100 billion of 1,833 languages, 5 %, while the
+rate falls by 1 - sqrt. Languages are drawn by their tokens to the power 0.7, 0.5 and 0.3; here
+`--config.language_alpha` is one for the whole run. Gemma 2's vocabulary is
+`--vocabulary=hf:jhu-clsp/mmBERT-base` of launch/prepare_corpus.py.
+
+Their configs (JHU-CLSP/mmBERT) say the rest: 4,608 rows in all phases, the rate after 3 billion
+tokens of warm-up, StableAdamW's numbers (a decay of 8e-5 an update at the peak), and a theta of
+160,000 in local layers, too. What is not here: the batch grows in the first 60 billion tokens,
+attention's output has a dropout of 0.1, the rate falls to 2 % and not to 0, and the published model
+is merged from several decays. The first of them has 25 % for the paper's 30 %.
+"""
 
 import ml_collections
 
