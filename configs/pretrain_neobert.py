@@ -4,7 +4,8 @@ Command, on every host of the slice:
   python launch/pretrain.py --config=configs/pretrain_neobert.py --config.corpus=DIR --workdir=RUN
 
 Hardware: 16 TPU chips; 131,072 tokens a chip.
-The TPU compiler's estimate for v5e: TODO
+The TPU compiler's estimate for v5e: 1.61 s an update at length 1,024 (MFU 61 %), plus collectives
+of 22 ms at the links' full speed; 14.8 GiB of a chip's 15.75; 19 days for the first phase:
   python launch/compile_check.py --config=configs/pretrain_neobert.py --topology=v5e:4x4
 Expected: the published model has 89.0 on GLUE's dev sets (Table 3). Not yet run on TPUs by this
 project. `--config.budget=20e9tokens` takes a part of the 2.2 trillion tokens.
@@ -29,7 +30,7 @@ def get_config() -> ml_collections.ConfigDict:
     config.total_steps = 1_050_000
     masking = dict(rate=0.2, mask=1.0, random=0.0)
     config.phase_1.update(share=20 / 21, batch_size=2_048, accumulate=4, masking=masking)
-    config.phase_2.update(share=1 / 21, length=4_096, batch_size=512, accumulate=4)
+    config.phase_2.update(share=1 / 21, length=4_096, batch_size=512, accumulate=8)
     config.phase_2.masking = masking
     config.phase_1.model = dict()
     config.model.update(encoder="neobert", size="250m", hidden_act="silu")
