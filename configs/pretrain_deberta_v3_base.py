@@ -17,8 +17,9 @@ the discriminator adds one of its own ("gradient-disentangled embedding sharing"
 
 Paper (section 3.1): 125,000 updates of 2,048 rows of Wikipedia and BookCorpus, a rate of 5e-4 after
 10,000 updates of warm-up, and lambda 50. The published models saw more text. In their code
-(microsoft/DeBERTa) all of the masked 15 % become [MASK]; the generator predicts through two more
-passes of its last layer ("enhanced mask decoder"), which this project does not have; and both
+(microsoft/DeBERTa), whose rtd.sh has other numbers (a million updates of 256 rows, a rate of 1e-4
+after 10,000, lambda 10), all of the masked 15 % become [MASK]; the generator predicts through two
+more passes of its last layer ("enhanced mask decoder"), which this project does not have; and both
 models are clipped alone.
 """
 

@@ -4,18 +4,15 @@ Command:
   python launch/pretrain.py --config=configs/pretrain_eurobert_tiny.py:FAMILY --config.corpus=DIR \\
     --workdir=RUN
 
-FAMILY is eurobert (without `:FAMILY`) or neobert.
+FAMILY is eurobert (without `:FAMILY`) or neobert. The papers' recipes, for TPUs, are
+pretrain_eurobert_210m.py and pretrain_neobert.py.
 
 Hardware: 2 CPU cores.
 Expected: 4.91 nats and 21.9 % on the documentation of Python, in minutes, for eurobert; 5.17 and
 19.5 % for neobert (unigram baseline 5.84).
 
-Their code: EuroBERT's trainer packs documents and replaces each chosen token by [MASK]; AdamW has
-beta2 0.95, epsilon 1e-5, a decay of 0.1, and a rate of 1e-4. Its published models have a theta of
-250,000, for texts of 8,192 tokens. NeoBERT's does not pack; it chooses 20 % and replaces each by
-[MASK], too; AdamW has beta2 0.95, epsilon 1e-8, a decay of 0.1, and a rate of 6e-4; 5 % of its
-steps are long. Sizes, lengths and packed rows here suit a CPU, and so does the optimizer: Muon
-needs the fewest steps.
+Sizes, lengths and packed rows suit a CPU, and so does the optimizer: Muon needs the fewest steps.
+EuroBERT's 30 % of masked tokens are the default of its trainer.
 """
 
 import ml_collections

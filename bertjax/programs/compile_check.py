@@ -47,9 +47,10 @@ def run(
 ) -> list[Report]:
     """Compiles every phase of a config and prints what the compiler says about it.
 
-    Without a corpus, the vocabulary is the paper's. In contrastive training, a query has as many
-    passages as the loss needs. With `document`, the mean tokens of a document, rows have several,
-    and attention by kernels leaves out the blocks of other documents.
+    Without a corpus, the vocabulary has config.model.vocab_size pieces, or those of the paper. In
+    contrastive training, a query has as many passages as the loss needs. With `document`, the mean
+    tokens of a document, rows have several, and attention by kernels leaves out the blocks of other
+    documents.
 
     Raises:
       InputError: what would also stop the run: a mistake in the config, a batch that does not
@@ -118,7 +119,8 @@ def _phases(config: Any, where: Slice, document: float) -> list[_Phase]:
     pretrained = open_sources(recipe, tokenizer, open_model, started=False)
     if pretrained:
         recipe = Recipe.from_config(with_weights(recipe, pretrained))
-    vocabulary = tokenizer.vocabulary_size if tokenizer else PAPER_VOCABULARY
+    without = recipe.model.get("vocab_size", PAPER_VOCABULARY)
+    vocabulary = tokenizer.vocabulary_size if tokenizer else without
     spec = recipe.spec(vocabulary)
     trainer = Trainer(make_experiment(recipe, spec, where.devices, pretrained))
     found = []

@@ -234,6 +234,15 @@ def test_a_batch_that_does_not_divide():
 
 
 @needs_libtpu
+def test_without_a_corpus_the_config_has_the_size_of_the_vocabulary():
+    where = describe("v5e:4x4")
+    phases = [compile_check._phases(_small(**v), where, 0)[0] for v in ({}, {"vocab_size": 257})]
+    papers, of_bytes = (phase.step.flops for phase in phases)
+    predicted = 128 * 20
+    assert papers - of_bytes == 6 * predicted * 256 * (30_522 - 257)
+
+
+@needs_libtpu
 @pytest.mark.parametrize(
     "name, chips, devices, peak",
     [

@@ -28,7 +28,13 @@ from bertjax.training.loop import Intervals
 from bertjax.training.objective import Rngs
 from bertjax.training.optimizers.spec import OptimizerSpec
 from bertjax.training.sharding.mesh import MeshSpec
-from configs import pretrain_fast_mini, pretrain_tiny
+from configs import (
+    pretrain_eurobert_210m,
+    pretrain_fast_mini,
+    pretrain_mmbert_base,
+    pretrain_neobert,
+    pretrain_tiny,
+)
 from tests.helpers.refused import assert_refused
 from tests.helpers.tiny_run import REPOSITORY, SOUNDS, tiny_config
 
@@ -561,3 +567,23 @@ def test_the_fast_recipe_for_a_night():
     assert tokens == [recipe.optimizer.decay_steps * 2_048] * 3 and sum(tokens) == 17_817_600
     with pytest.raises(InputError, match="pretrain_fast_mini.py:day: must be :minutes or :night"):
         pretrain_fast_mini.get_config("day")
+
+
+@pytest.mark.parametrize(
+    "config, billions, rates, decay",
+    [
+        (pretrain_neobert, [2_097, 105], [0.2, 0.2], 6e-5),
+        (pretrain_eurobert_210m, [4_800, 200], [0.5, 0.1], 1e-5),
+        (pretrain_mmbert_base, [2_300, 600, 100], [0.3, 0.15, 0.05], 8e-5),
+    ],
+)
+def test_the_papers_recipes_have_their_tokens(config, billions, rates, decay):
+    recipe = Recipe.from_config(config.get_config())
+    tokens = [len(steps) * each.batch_size * each.length for _, each, steps in recipe.steps()]
+    assert [round(each / 1e9) for each in tokens] == billions
+    assert [phase.masking.rate for phase in recipe.phases] == rates
+    spec = recipe.optimizer
+    assert spec.learning_rate * spec.weight_decay == pytest.approx(decay)
+    if spec.schedule == "wsd":  # it falls in the last phase
+        *_, (_, _, last) = recipe.steps()
+        assert spec.decay_steps == len(last)
