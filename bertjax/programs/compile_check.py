@@ -30,7 +30,7 @@ from bertjax.runs.contrastive.job import make_experiment as similarity_experimen
 from bertjax.runs.contrastive.recipe import SimilarityRecipe, is_similarity
 from bertjax.runs.how_computed import with_compute_dtype
 from bertjax.runs.initialize import open_sources, with_weights
-from bertjax.runs.recipe import PAPER_VOCABULARY, Recipe
+from bertjax.runs.recipe import Recipe
 from bertjax.runs.source import open_model
 from bertjax.training.loop import Trainer
 
@@ -119,9 +119,7 @@ def _phases(config: Any, where: Slice, document: float) -> list[_Phase]:
     pretrained = open_sources(recipe, tokenizer, open_model, started=False)
     if pretrained:
         recipe = Recipe.from_config(with_weights(recipe, pretrained))
-    without = recipe.model.get("vocab_size", PAPER_VOCABULARY)
-    vocabulary = tokenizer.vocabulary_size if tokenizer else without
-    spec = recipe.spec(vocabulary)
+    spec = recipe.spec(tokenizer.vocabulary_size if tokenizer else None)
     trainer = Trainer(make_experiment(recipe, spec, where.devices, pretrained))
     found = []
     for name, phase, steps in recipe.steps():

@@ -12,7 +12,7 @@ from bertjax.lab.studies.files import read_config_file
 from bertjax.lab.studies.ladder import described, draw, lead, parameters, read_run
 from bertjax.lab.studies.scaling_law import Run
 from bertjax.runs.read import flat
-from bertjax.runs.recipe import PAPER_VOCABULARY, Recipe
+from bertjax.runs.recipe import Recipe
 from bertjax.runs.run_folder import read_config
 
 
@@ -69,7 +69,7 @@ def _group(folder: Path, by: str) -> str:
 
 def _place(config: Any) -> tuple[float, float]:
     recipe = Recipe.from_config(config)
-    return parameters(recipe, PAPER_VOCABULARY), float(recipe.tokens)
+    return parameters(recipe), float(recipe.tokens)
 
 
 def _print(group: str, found: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from bertjax.base import axes
 from bertjax.base.errors import InputError
 from bertjax.runs.assembly import make_experiment
-from bertjax.runs.recipe import PAPER_VOCABULARY, Recipe
+from bertjax.runs.recipe import Recipe
 from bertjax.training.sharding.placement import Placement
 
 _MIB = 2**20
@@ -42,13 +42,13 @@ class ShardingRow:
 def run(config: Any) -> list[ShardingRow]:
     """Prints the sharding of all parameters, and draws it; it computes and reads nothing.
 
-    The vocabulary has the paper's size. Returns the rows of the table; raises InputError if the
-    config has an error, or does not fit the devices.
+    The vocabulary has config.model.vocab_size pieces, or those of the paper. Returns the rows of
+    the table; raises InputError if the config has an error, or does not fit the devices.
     """
     recipe = Recipe.from_config(config)
     if recipe.sources:
         raise InputError("config.init_from: this program does not read weights: leave it empty")
-    experiment = make_experiment(recipe, recipe.spec(PAPER_VOCABULARY))
+    experiment = make_experiment(recipe, recipe.spec())
     placement, state = experiment.placement, experiment.state
     for phase in recipe.phases:
         placement.check(phase.batch_size // phase.accumulate, phase.length)

@@ -37,7 +37,7 @@ from bertjax.training.loop import Intervals
 from bertjax.training.optimizers.schedule import Schedule, make_schedule
 from bertjax.training.optimizers.spec import PER_TENSOR, WSD
 
-PAPER_VOCABULARY = 30_522  # pieces; for a config without a corpus
+_PAPER_VOCABULARY = 30_522  # pieces
 
 
 ObjectiveSection = Annotated[PretrainingObjective, OneOf("name", OBJECTIVES, alone=True)]
@@ -269,11 +269,14 @@ class Recipe(TrainingRecipe):
         """The spec of an encoder for a vocabulary."""
         return self.spec(tokenizer.vocabulary_size, tokenizer.pad_id)
 
-    def spec(self, vocab_size: int, pad_id: int | None = None) -> EncoderSpec:
+    def spec(self, vocab_size: int | None = None, pad_id: int | None = None) -> EncoderSpec:
         """The spec of the encoder, for the size of a vocabulary and the id of its padding.
 
-        In some families, positions begin at the padding; None is their default.
+        Without a vocabulary, its size is config.model.vocab_size, or that of the paper. In some
+        families, positions begin at the padding; None is their default.
         """
+        if vocab_size is None:
+            vocab_size = self.model.get("vocab_size", _PAPER_VOCABULARY)
         fields = dict(self.model)
         name = fields.pop("encoder", None)
         size = converted(fields.pop("size", ""), str, "config.model.size")

@@ -27,7 +27,7 @@ from report import started
 from bertjax.base.files import write_json
 from bertjax.programs import compile_check
 from bertjax.runs.assembly import make_experiment
-from bertjax.runs.recipe import PAPER_VOCABULARY, Recipe
+from bertjax.runs.recipe import Recipe
 from bertjax.training.loop import Trainer
 from bertjax.training.step import means
 
@@ -92,7 +92,7 @@ def batch_of(recipe: Recipe, vocabulary: int) -> dict[str, np.ndarray]:
 def measure(config: dict[str, Any], steps: int) -> dict[str, Any]:
     """Compiles a step, and times it: milliseconds of a step over the rounds, and the last loss."""
     recipe = Recipe.from_config(config)
-    spec = recipe.spec(PAPER_VOCABULARY)
+    spec = recipe.spec()
     experiment = make_experiment(recipe, spec, jax.devices()[:1])
     state, placement = experiment.initial_state(0), experiment.placement
     batch = jax.device_put(batch_of(recipe, spec.vocab_size), placement.batch)

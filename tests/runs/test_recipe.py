@@ -294,7 +294,7 @@ def test_a_vocabulary_smaller_than_the_corpus_has():
     recipe = Recipe.from_config(tiny_config("c", model={"vocab_size": 50}))
     with pytest.raises(InputError, match=r"config\.model\.vocab_size=50 is less than the 89"):
         recipe.spec(89)
-    assert recipe.spec(50).vocab_size == 50
+    assert recipe.spec(50).vocab_size == recipe.spec().vocab_size == 50
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from bertjax.base.files import read_json
 from bertjax.lab.studies.scaling_law import Law, Run, best_size, fit, resampled
 from bertjax.runs.recipe import Recipe
 from bertjax.runs.run_folder import MASKED_TEXT_FILE, read_config
-from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.health import TRAIN
 from bertjax.training.metrics_log import read_metrics
 
@@ -46,13 +45,12 @@ def read_run(folder: Path) -> Run:
     last = next((line for line in lines if line["step"] == found["step"]), {})
     if not lines or lines[-1] is not last or "flops" not in last:
         raise InputError(f"{folder}: {MASKED_TEXT_FILE} is not of its last update: {evaluate}")
-    size = Tokenizer.open(folder).vocabulary_size
-    return Run(parameters(recipe, size), last["tokens"], last["flops"], found["mlm_loss"])
+    return Run(parameters(recipe), last["tokens"], last["flops"], found["mlm_loss"])
 
 
-def parameters(recipe: Recipe, vocabulary: int) -> float:
+def parameters(recipe: Recipe) -> float:
     """The parameters of a recipe's model that multiply a token, without embeddings and decoder."""
-    return recipe.spec(vocabulary).flops_per_token(length=2**20, predicted=0, context=0) / 6
+    return recipe.spec().flops_per_token(length=2**20, predicted=0, context=0) / 6
 
 
 def budgets(runs: Sequence[Run]) -> dict[float, list[Run]]:

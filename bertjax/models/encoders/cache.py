@@ -2,9 +2,9 @@
 
 It is the collection "cache" of a model that reads left to right. With it, the model takes
 `input_ids` [B, 1], one token of each text, and `input_mask` [B, T], 1 on that token and on all
-before it; T is the most tokens. A layer of the transformer has keys
-and values [B, T, K, H], which change at the place of the token; the keys are rotated where
-positions are rotary. XLNet has its memory, [B, L, T - 1, D], which ends with the token.
+before it; T is the most tokens. A layer of the transformer has keys and values [B, T, K, H], which
+change at the place of the token; the keys are rotated where positions are rotary. XLNet has its
+memory, [B, L, T - 1, D], which ends with the token.
 """
 
 from typing import Any
