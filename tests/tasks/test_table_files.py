@@ -1,6 +1,8 @@
 """Tables as the hub has them: shards, nulls, answers of SQuAD, and downloads."""
 
 import json
+import re
+import shutil
 from fnmatch import fnmatch
 from unittest.mock import MagicMock
 
@@ -56,6 +58,8 @@ def test_shards_are_read_in_order(tmp_path, inner):
     assert task.test_splits == ()
     again = Table(str(tmp_path), dev=f"{inner}train-*.parquet")
     assert [each.label for each in again.read("dev")] == ["good", "bad", "good"]
+    again = Table(str(tmp_path), train=f"{tmp_path}/{inner}validation-*.parquet")
+    assert [each.label for each in again.read(TRAIN)] == ["bad"]
     (tmp_path / f"{inner}{_SHARDS[0]}.parquet").unlink()
     with pytest.raises(InputError, match="00001-of-00002.parquet: 1 of 2 shards are here: downl"):
         Table(str(tmp_path)).read(TRAIN)
@@ -163,17 +167,25 @@ def test_answers_of_squad(tmp_path):
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    """A hub with one data set; what was asked of it."""
+    """A hub with one data set; what was asked of it, which alone is on this machine then."""
     asked = []
-    root = _write_shards(tmp_path / "set")
+    root, here = _write_shards(tmp_path / "set"), tmp_path / "here"
     _write_shards(root, "small/")
     (root / "small" / "extra.parquet").write_text("")
+    (root / "small" / "train.jsonl").write_text(
+        "".join(json.dumps({"text": label, "label": label}) + "\n" for label in ("bad", "good"))
+    )
+    _write(root, "small/matched-00000-of-00001", ("bad", "good"), text=["b"], label=[1])
+    _write(root, "plain/train", text=["c"], label=["x"])
 
     def download(name, *, allow_patterns, repo_type, revision):
         files = [str(each.relative_to(root)) for each in root.rglob("*.*")]
         kept = [each for each in files if any(fnmatch(each, one) for one in allow_patterns)]
+        for each in kept:
+            (here / each).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(root / each, here / each)
         asked.append((name, repo_type, revision, sorted(kept)))
-        return str(root)
+        return str(here)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     return asked
@@ -198,10 +210,26 @@ def test_a_data_set_of_the_hub(hub, address, name, revision, folder):
     assert hub == [(name, "dataset", revision, files)]  # once for all splits
 
 
+def test_files_of_the_hub_that_the_config_names(hub):
+    address = "hf://datasets/one/set/small"
+    task = Table(address, train="train.jsonl", dev="matched-*.parquet")
+    assert [each.a for each in task.read(TRAIN)] == ["bad", "good"]
+    assert [each.a for each in task.read("dev")] == ["b"] and task.test_splits == ()
+    files = ["small/matched-00000-of-00001.parquet", "small/train.jsonl"]
+    assert hub == [("one/set", "dataset", None, files)]  # once for all splits
+    assert len(Table(address).read(TRAIN)) == 3  # and not what an earlier run has named
+    for name in ("odd.jsonl", "odd-*.parquet"):
+        with pytest.raises(InputError, match=rf"no {re.escape(name)}: .* config.task.dev"):
+            Table(address, dev=name).read("dev")
+
+
+def test_one_file_of_the_hub_for_a_split(hub):
+    (example,) = Table("hf://datasets/one/set/plain").read(TRAIN)
+    assert (example.a, example.label) == ("c", "x")
+
+
 def test_addresses_that_the_hub_does_not_have(hub, monkeypatch):
-    with pytest.raises(
-        InputError, match="config.data=hf://datasets/: not a data set of the hub: w"
-    ):
+    with pytest.raises(InputError, match="^hf://datasets/: not a data set of the hub: write hf"):
         Table("hf://datasets/").read(TRAIN)
     with pytest.raises(
         InputError, match="no Parquet files of train, .*: if its configurations are"
@@ -220,5 +248,5 @@ def test_addresses_that_the_hub_does_not_have(hub, monkeypatch):
             raise error
 
         monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
-        with pytest.raises(InputError, match=f"config.data=hf://datasets/one/set@v9: {message}"):
+        with pytest.raises(InputError, match=f"^hf://datasets/one/set@v9: {message}"):
             Table("hf://datasets/one/set@v9").read(TRAIN)
