@@ -11,9 +11,11 @@ import pyarrow as arrow
 import pytest
 from huggingface_hub.errors import (
     GatedRepoError,
+    HfHubHTTPError,
     HTTPError,
     LocalEntryNotFoundError,
     RepositoryNotFoundError,
+    Response,
     RevisionNotFoundError,
 )
 from pyarrow import parquet
@@ -250,3 +252,29 @@ def test_addresses_that_the_hub_does_not_have(hub, monkeypatch):
         monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
         with pytest.raises(InputError, match=f"^hf://datasets/one/set@v9: {message}"):
             Table("hf://datasets/one/set@v9").read(TRAIN)
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (401, "may read https://huggingface.co/datasets/one/set, and set HF_TOKEN"),
+        (403, "Forbidden: look whether you may read https://huggingface.co/datasets/one/set, and "),
+        (429, "Too Many Requests: try later"),
+        (503, "Service Unavailable: try later"),
+    ],
+)
+@pytest.mark.parametrize("listed", [True, False])
+def test_answers_of_the_hub(monkeypatch, status, message, listed):
+    """While a file is downloaded, and before, while files are listed."""
+
+    def fail(*args, **more):
+        answer = Response(status, request=MagicMock())
+        error = HfHubHTTPError("no", response=answer)
+        if listed:
+            raise error
+        raise LocalEntryNotFoundError("not here") from error
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
+    address = "hf://datasets/one/set"
+    with pytest.raises(InputError, match=f"^{address}: the hub answers {status} .*{message}"):
+        Table(address).read(TRAIN)
