@@ -28,13 +28,16 @@ from bertjax.tasks.task import TRAIN
 _SHARDS = ("train-00000-of-00002", "train-00001-of-00002", "validation-00000-of-00001")
 
 
-def _write(folder, name, names=(), **columns):
+def _list(feature):
+    return {"feature": feature, "_type": "List"}
+
+
+def _write(folder, name, names=(), listed=_list, **columns):
     """A Parquet file with columns; `names` are those of the classes of labels and tags."""
     path = folder / f"{name}.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
     classes = {"_type": "ClassLabel", "names": list(names)}
-    tags = {"_type": "Sequence", "feature": classes}
-    features = {"label": classes} if "label" in columns else {"tags": tags}
+    features = {"label": classes} if "label" in columns else {"tags": listed(classes)}
     about = json.dumps({"info": {"features": features if names else {}}})
     table = arrow.table(columns).replace_schema_metadata({"huggingface": about})
     parquet.write_table(table, path)
@@ -81,11 +84,19 @@ def test_the_official_name_comes_first(tmp_path):
     assert [each.label for each in Table(str(tmp_path)).read(TRAIN)] == ["x", "y"]
 
 
-def test_tags_of_the_hub_have_their_names(tmp_path):
+@pytest.mark.parametrize(
+    "listed",
+    [
+        _list,  # as datasets 5.2 writes it, and 3.6 a Sequence and a list of Python
+        lambda feature: {"feature": feature, "length": -1, "_type": "Sequence"},
+        lambda feature: [feature],
+    ],
+)
+def test_tags_of_the_hub_have_their_names(tmp_path, listed):
     names = ("O", "B-PER", "I-PER")
     columns = dict(words=[["Bo", "Li", "ran"]], tags=[[1, 2, 0]])
     for split in ("train", "validation"):
-        _write(tmp_path, f"{split}-00000-of-00001", names, **columns)
+        _write(tmp_path, f"{split}-00000-of-00001", names, listed, **columns)
     task = Table(str(tmp_path), "tagging")
     assert task.read(TRAIN)[0].gold == ("B-PER", "I-PER", "O") == task.read("dev")[0].gold
     assert task.metric == "f1"
@@ -121,6 +132,13 @@ def test_rows_with_null(tmp_path, capsys, problem, columns, message):
     found = Table(str(tmp_path), problem, on_null="skip").read(TRAIN)
     assert [each.where[-5:] for each in found] == ["row 1", "row 3"]
     assert capsys.readouterr().out == f"{tmp_path}: train: 1 rows with null left out, 2 read\n"
+
+
+def test_null_in_a_soft_label(tmp_path):
+    soft = [{"x": 1.0, "y": 0.0}, {"x": None, "y": 1.0}, {"x": 0.5, "y": 0.5}]
+    _write(tmp_path, "train", text=["a", "b", "c"], label=["x", "y", "y"], soft=soft)
+    found = Table(str(tmp_path), soft_label="soft", on_null="skip").read(TRAIN)
+    assert [each.soft for each in found] == [soft[0], soft[2]]
 
 
 def test_a_row_without_label_is_one_with_null(tmp_path):
