@@ -70,7 +70,7 @@ def split_files(folder: Path, data: str, split: str, name: str) -> list[Path]:
             no = name or f"Parquet files of {split}, such as data/{split}-00000-of-00001.parquet"
             raise InputError(
                 f"{data}: no {no}: if its configurations are in folders, give {HUB}USER/NAME/FOLDER"
-                f"; other files are named as config.task.{split}"
+                f"; configs/finetune_table.py reads other files by config.task.{split}=FILE"
             )
     return [official_files.find(folder, *names)]
 

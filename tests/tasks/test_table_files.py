@@ -239,7 +239,7 @@ def test_files_of_the_hub_that_the_config_names(hub):
     assert hub == [("one/set", "dataset", None, files)]  # once for all splits
     assert len(Table(address).read(TRAIN)) == 3  # and not what an earlier run has named
     for name in ("odd.jsonl", "odd-*.parquet"):
-        with pytest.raises(InputError, match=rf"no {re.escape(name)}: .* config.task.dev"):
+        with pytest.raises(InputError, match=rf"no {re.escape(name)}: .* by config.task.dev"):
             Table(address, dev=name).read("dev")
 
 
