@@ -1,13 +1,14 @@
-"""Your own data: CSV, TSV or JSON lines with named columns.
+"""Your own data: CSV, TSV, JSON lines or Parquet with named columns.
 
 Command:
   python launch/finetune.py --config=configs/finetune_table.py:classification \\
     --config.task.text=title --config.task.text_b=body --config.task.label=topic \\
     --config.data=DIR --config.init_from=NAME --workdir=RUN
 
-DIR holds train.csv, dev.csv and, for predictions, test.csv (or .tsv, or .jsonl). For other names
-give --config.task.train=FILE and so on. The word after the colon is classification, multi_label,
-regression, tagging or questions.
+DIR holds train.csv, dev.csv and, for predictions, test.csv (or .tsv, .jsonl, .parquet); or it is
+hf://datasets/NAME, a data set of the hub. For other names give --config.task.train=FILE and so on.
+--config.task.on_null=skip leaves out the rows with null, and counts them. The word after the colon
+is classification, multi_label, regression, tagging or questions.
 
 Hardware: one GPU, one TPU chip, or a CPU for small models.
 Expected: it depends on the data; --config.grid.restarts=5 shows the spread.
@@ -39,7 +40,7 @@ def get_config(problem: str = "classification") -> ml_collections.ConfigDict:
     if problem not in KEYS:
         raise InputError(f"configs/finetune_table.py:{problem}: must be one of :{', :'.join(KEYS)}")
     fields = section(Table, kind="table", problem=problem)
-    files = ("train", "dev", "test")
+    files = ("train", "dev", "test", "on_null")
     config.task = {key: fields[key] for key in ("kind", "problem", *files, *KEYS[problem])}
     if problem == "questions":
         config.max_length = 384

@@ -1,6 +1,7 @@
 """Downloads from the Hugging Face hub, which keeps the files for the next time."""
 
 from collections.abc import Sequence
+from http import HTTPStatus
 from pathlib import Path
 
 from bertjax.base.checks import input_error_at
@@ -22,6 +23,7 @@ def download(
 
     The messages of an InputError begin with `where`. `no_name` is that of a name that cannot be
     one, `absent` of a repository that is not there, and `unreached` of a hub that does not answer.
+    Of another answer they say its status.
     """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
@@ -49,4 +51,10 @@ def download(
     except RepositoryNotFoundError as error:
         raise InputError(f"{where}: {absent}") from error
     except (LocalEntryNotFoundError, HTTPError) as error:
-        raise InputError(f"{where}: {unreached}") from error
+        answer = getattr(error.__cause__, "response", getattr(error, "response", None))
+        if answer is None:
+            raise InputError(f"{where}: {unreached}") from error
+        later = answer.status_code == HTTPStatus.TOO_MANY_REQUESTS or answer.is_server_error
+        what = "try later" if later else f"look whether you may read {page}, and set HF_TOKEN"
+        status = f"{answer.status_code} {answer.reason_phrase}"
+        raise InputError(f"{where}: the hub answers {status}: {what}") from error

@@ -1,6 +1,7 @@
 """A config file becomes a recipe; every mistake in it is found here."""
 
 import dataclasses
+import functools
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -387,6 +388,7 @@ def phase_keys(config: Mapping[str, Any]) -> list[str]:
     return sorted(keys, key=lambda key: int(key.rpartition("_")[2]))
 
 
+@functools.cache  # phases, and the runs of a study, have the same models
 def _parameters(objective: PretrainingObjective, spec: EncoderSpec) -> Any:
     params = jax.eval_shape(objective.model(spec).init, jax.random.key(0))
     return jax.tree_util.tree_flatten_with_path(params)

@@ -56,8 +56,9 @@ class FileRow(NamedTuple):
         """Raises InputError about the value of a column unless something holds."""
         if not holds:
             value = self.fields[column]
-            is_null = value is None or isinstance(value, list) and None in value
-            error = NullValue if is_null else InputError
+            listed = value if isinstance(value, list) else [value]
+            members = value.values() if isinstance(value, dict) else listed
+            error = NullValue if None in members else InputError
             raise error(f"{self.where}: {column!r} is {value!r:.80}, {problem}")
 
     def value(self, column: str) -> Any:
@@ -243,12 +244,14 @@ def _class_names(path: Path, about: bytes | None) -> dict[str, list[str]]:
     features = (parsed(about, type_, origin, "write it again").get("info") or {}).get("features")
     found = {}
     for column, feature in (features or {}).items():
-        # A list has the feature of its members.
-        content = feature.get("feature", feature) if isinstance(feature, dict) else feature
-        if isinstance(content, dict) and content.get("_type") == "ClassLabel":
-            found[column] = converted(
-                content.get("names"), list[str], f"{origin}: names of {column}"
-            )
+        match feature:  # that of a list holds that of its members
+            case (
+                ({"_type": "ClassLabel"} as classes)
+                | {"feature": {"_type": "ClassLabel"} as classes}
+                | [{"_type": "ClassLabel"} as classes]
+            ):
+                where = f"{origin}: names of {column}"
+                found[column] = converted(classes.get("names"), list[str], where)
     return found
 
 

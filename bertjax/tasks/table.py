@@ -81,11 +81,12 @@ class Table(Columns, Task):
     @cached_property
     def _folder(self) -> Path:
         """That of `data`; the hub is asked once for all splits."""
-        return table_files.folder_of(self.data)
+        names = {TRAIN: self.train, "dev": self.dev, "test": self.test}
+        return table_files.folder_of(self.data, names)
 
     @cached_property
     def test_splits(self) -> tuple[str, ...]:
-        has_test = self.test or table_files.has_split(self._folder, "test")
+        has_test = self.test or table_files.has_split(self._folder, self.data, "test")
         return ("test",) if has_test else ()
 
     @cached_property

@@ -4,10 +4,13 @@ A split is one file, such as train.csv; or shards, as the hub has them:
 
   data/train-00000-of-00002.parquet, data/train-00001-of-00002.parquet
 
-Of a data set of the hub, only the Parquet files with names of splits are downloaded.
+Of a data set of the hub, only the files that the config names are downloaded, and for the other
+splits the Parquet files with their names.
 """
 
 import re
+from collections.abc import Mapping
+from glob import glob
 from pathlib import Path
 
 from bertjax.base import hub
@@ -24,24 +27,28 @@ _NAMES = {"train": ("train",), "dev": ("dev", "validation"), "test": ("test",)}
 _COUNT = re.compile(r"-of-0*(\d+)$")  # at the end of a shard's name
 
 
-def folder_of(data: str) -> Path:
-    """The folder of `config.data`; a data set of the hub is downloaded if necessary."""
+def folder_of(data: str, names: Mapping[str, str]) -> Path:
+    """The folder of `data`; a data set of the hub is downloaded if necessary.
+
+    Args:
+      names: split -> the name of its file as of `split_files`, of all that will be read.
+    """
     if not data.startswith(HUB):
         return Path(data)
     match = _ADDRESS.fullmatch(data)
     form = f"write {HUB}USER/NAME, or {HUB}USER/NAME/FOLDER for one of its configurations"
     if match is None:
-        raise InputError(f"config.data={data}: not a data set of the hub: {form}")
+        raise InputError(f"{data}: not a data set of the hub: {form}")
     folder = match["folder"].rstrip("/")
-    shards = [each.format(name) for names in _NAMES.values() for name in names for each in _SHARDS]
+    patterns = [each for split, name in names.items() for each in _patterns(split, name)]
     root = hub.download(
-        f"config.data={data}",
+        data,
         match["name"],
-        [f"{folder}/{shard}" if folder else shard for shard in shards],
+        [f"{folder}/{each}" if folder else each for each in patterns],
         no_name="not the name of a data set of the hub",
         absent=f"the hub has no data set of that name (or it is private: set HF_TOKEN): {form}",
-        unreached="the hub cannot be reached: on a machine with network, download the Parquet "
-        "files into a folder, and give that as config.data",
+        unreached="the hub cannot be reached: on a machine with network, download the files "
+        "into a folder, and give that",
         repo_type="dataset",
         revision=match["revision"],
     )
@@ -55,35 +62,38 @@ def split_files(folder: Path, data: str, split: str, name: str) -> list[Path]:
       folder: that of `data`.
       name: the name of the file in the config, a pattern (*) of names, or "".
     """
-    if found := _shards(folder, split, name):
-        return found
-    if data.startswith(HUB) and not name:
-        raise InputError(
-            f"config.data={data}: no Parquet files of {split}, such as data/{split}-00000-of-00001"
-            f".parquet: if its configurations are in folders, give {HUB}USER/NAME/FOLDER; other "
-            f"files are named as config.task.{split}"
-        )
-    return [official_files.find(folder, *((name,) if name else _official(split)))]
+    names = (name,) if name else _official(data, split)
+    if not official_files.exists(folder, *names):
+        if found := _shards(folder, split, name):
+            return found
+        if data.startswith(HUB):
+            no = name or f"Parquet files of {split}, such as data/{split}-00000-of-00001.parquet"
+            raise InputError(
+                f"{data}: no {no}: if its configurations are in folders, give {HUB}USER/NAME/FOLDER"
+                f"; configs/finetune_table.py reads other files by config.task.{split}=FILE"
+            )
+    return [official_files.find(folder, *names)]
 
 
-def has_split(folder: Path, split: str) -> bool:
+def has_split(folder: Path, data: str, split: str) -> bool:
     """Whether a split has files under its own name."""
-    return official_files.exists(folder, *_official(split)) or bool(_shards(folder, split, ""))
+    is_one = official_files.exists(folder, *_official(data, split))
+    return is_one or bool(_shards(folder, split, ""))
 
 
-def _official(split: str) -> tuple[str, ...]:
-    return tuple(split + suffix for suffix in FORMATS)
+def _official(data: str, split: str) -> tuple[str, ...]:
+    """The names of a split in one file; what else is here of the hub, another run has named."""
+    return tuple(split + ending for ending in ((".parquet",) if data.startswith(HUB) else FORMATS))
+
+
+def _patterns(split: str, name: str) -> list[str]:
+    return [name] if name else [each.format(x) for x in _NAMES[split] for each in _SHARDS]
 
 
 def _shards(folder: Path, split: str, name: str) -> list[Path]:
-    """The files of a pattern, or the shards of a split that has no file of its official name."""
-    if name:
-        patterns = [name] if "*" in name else []
-    elif official_files.exists(folder, *_official(split)):
-        patterns = []
-    else:
-        patterns = [shards.format(each) for each in _NAMES[split] for shards in _SHARDS]
-    found = next(filter(None, (sorted(folder.glob(pattern)) for pattern in patterns)), [])
+    """The files of a pattern, or of a split that has no file of its official name."""
+    each = (sorted(glob(x, root_dir=folder)) for x in _patterns(split, name))
+    found = [folder / x for x in next(filter(None, each), [])]
     count = _COUNT.search(found[0].stem) if found else None
     if count and int(count[1]) != len(found):
         raise InputError(

@@ -113,13 +113,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", default="base", help="of the model")
     parser.add_argument("--steps", type=int, default=20, help="of each of the five rounds")
+    parser.add_argument("--sequences", type=int, help="of a step, in place of those above")
     parser.add_argument("--output", type=Path, required=True, help="a JSON file")
     arguments = parser.parse_args()
     device = alone(device_kind)
     topology = SLICES.get(device)
     facts = {"device": device, "size": arguments.size, "steps": arguments.steps}
     report = started(arguments.output, ("jax",), **facts, rows=[])
-    for shape in SHAPES[len(report["rows"]) :]:
+    for name, length, sequences, attention in SHAPES[len(report["rows"]) :]:
+        shape = (name, length, arguments.sequences or sequences, attention)
         config = config_of(*shape, arguments.size)
         row = dict(zip(("config", "length", "rows", "attention"), shape, strict=True))
         row |= alone(yardsticks, config, topology) if topology else {}

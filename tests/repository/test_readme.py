@@ -619,10 +619,22 @@ def test_a_pod_is_compiled_for(blocks, repository, tmp_path):
     assert (tmp_path / "base_16_v5e.json").exists()
 
 
+# Python reads this at its start: the documentation is that of one package.
+_SITECUSTOMIZE = """
+import sysconfig
+from pathlib import Path
+from bertjax.data.corpus import installed_docs
+package = Path(sysconfig.get_path("purelib"), "numpy")
+installed_docs._python_files = lambda: sorted(package.rglob("*.py"))
+"""
+
+
 @pytest.mark.slow
-def test_quickstart_runs_and_reuses_what_is_there(blocks, repository, tmp_path):
+def test_quickstart_runs_and_reuses_what_is_there(blocks, repository, tmp_path, monkeypatch):
     if not (Path(sys.prefix) / ".bertjax-package").exists():
         pytest.skip("this environment was not made by launch/environment.sh")
+    (tmp_path / "sitecustomize.py").write_text(_SITECUSTOMIZE)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{repository}")
     command = blocks["quickstart"][0]
     extra = [str(tmp_path / "out"), *_SMALL_MODERN]
     first = _run(command, repository, repository, extra, plain=False)

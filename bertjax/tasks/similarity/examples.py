@@ -1,8 +1,9 @@
 """Texts that belong together: how each kind of source is read.
 
-  DIR, FILE          a table (`bertjax.tasks.rows`); of a folder, train.* and dev.*. A row has a
-                     query, its right passage, perhaps wrong ones and scores; or a text and its
-                     label, and then texts with the same label belong together
+  DIR, FILE          a table (`bertjax.tasks.rows`); of a folder or a data set of the hub, its
+                     training and dev files (`bertjax.tasks.table_files`). A row has a query, its
+                     right passage, perhaps wrong ones and scores; or a text and its label, and
+                     then texts with the same label belong together
   titles:SOURCE      the first line of each document, and its second: title and first paragraph
   neighbours:SOURCE  each line of a document, and the next
   repeated:SOURCE    each line with itself, of which dropout makes two vectors (SimCSE, arXiv
@@ -12,6 +13,7 @@ SOURCE is one of `bertjax.data.corpus.sources`, as "text:wiki/*.txt".
 """
 
 import dataclasses
+import functools
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,8 +23,8 @@ import numpy as np
 
 from bertjax.base.errors import InputError
 from bertjax.data.corpus import sources
-from bertjax.tasks import official_files
-from bertjax.tasks.rows import FORMATS, FileRow, read_rows
+from bertjax.tasks import official_files, table_files
+from bertjax.tasks.rows import FileRow, read_files
 
 TRAIN, DEV = "train", "dev"
 NONE = -1  # the number of a passage that is not there
@@ -132,22 +134,26 @@ def read_dev(spec: str, columns: Columns) -> list[Example]:
 
 def has_dev(spec: str) -> bool:
     """Whether a source is a folder with a dev file."""
-    return Path(spec).is_dir() and official_files.exists(Path(spec), *_names(DEV))
+    return table_files.has_split(_folder(spec), spec, DEV)
 
 
-def _names(split: str) -> tuple[str, ...]:
-    return tuple(split + ending for ending in FORMATS)
+@functools.cache  # the hub is asked once
+def _folder(spec: str) -> Path:
+    return table_files.folder_of(spec, {TRAIN: "", DEV: ""})
 
 
 def _table(spec: str, split: str) -> list[FileRow]:
-    path = Path(spec)
-    if not path.is_dir() and not official_files.exists(path.parent, path.name):
+    path = _folder(spec)
+    if path.is_dir():
+        files = table_files.split_files(path, spec, split, "")
+    elif official_files.exists(path.parent, path.name):
+        files = [official_files.find(path.parent, path.name)]
+    else:
         raise InputError(
             f"{spec}: no such folder or file: name one, or write {', '.join(_PAIRINGS)}:SOURCE, "
             "such as titles:text:wiki/*.txt"
         )
-    folder, names = (path, _names(split)) if path.is_dir() else (path.parent, (path.name,))
-    return official_files.nonempty(read_rows(folder, *names), official_files.find(folder, *names))
+    return official_files.nonempty(read_files(files), files[0])
 
 
 def _example(row: FileRow, columns: Columns, problem_of: Problem = lambda scores: "") -> Example:

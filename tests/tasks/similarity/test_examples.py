@@ -4,9 +4,13 @@ import json
 import re
 from functools import partial
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
+import huggingface_hub
 import numpy as np
+import pyarrow as arrow
 import pytest
+from pyarrow import parquet
 
 from bertjax.base.errors import InputError
 from bertjax.models.heads.embedding import Embedding
@@ -62,6 +66,21 @@ def test_a_table_with_other_names(tmp_path):
     (tmp_path / "mine.csv").write_text("q,p,n\nx,y,\nz,y,x\n")
     columns = Columns(query="q", passage="p", negative="n")
     assert _read(str(tmp_path / "mine.csv"), columns)[1] == [["x", "y", None], ["z", "y", "x"]]
+
+
+def test_a_data_set_of_the_hub(tmp_path, monkeypatch):
+    (tmp_path / "triplet").mkdir()
+    for split, (a, b, c) in (("train", "abc"), ("validation", "def")):
+        table = arrow.table({"anchor": [a], "positive": [b], "negative": [c]})
+        parquet.write_table(table, tmp_path / "triplet" / f"{split}-00000-of-00001.parquet")
+    download = MagicMock(return_value=str(tmp_path))
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    spec, columns = "hf://datasets/one/set/triplet", Columns(query="anchor", passage="positive")
+    assert has_dev(spec) and read_dev(spec, columns) == [Example("d", ("e", "f"))]
+    assert _read(spec, columns)[1] == [["a", "b", "c"]]
+    patterns = download.call_args.kwargs["allow_patterns"]
+    assert "triplet/validation-*.parquet" in patterns and "triplet/test-*.parquet" not in patterns
+    assert download.call_count == 1
 
 
 def test_scores(tmp_path):
