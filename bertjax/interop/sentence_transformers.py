@@ -9,8 +9,8 @@ late    Transformer, Dense, Normalize, perhaps MultiVectorMask (MultiVectorEncod
 A reranker (CrossEncoder) is the Transformer alone, transformers' class with its classifier; or the
 modules of a dense model, of which the last is a Dense whose output is the scores.
 A dense model may have "truncate_dim" in its settings: its vectors are cut to so many numbers. Here,
-they have length 1 after the cut, as they are trained; in the library with
-`encode(normalize_embeddings=True)`, and otherwise they are shorter, since it normalizes before.
+they have length 1 after the cut, as in training. The library gives the same with
+`encode(normalize_embeddings=True)`; otherwise it does not normalize after the cut.
 The forms are those of sentence-transformers 6.2, and what its older versions wrote.
 """
 
