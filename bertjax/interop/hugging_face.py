@@ -88,8 +88,8 @@ def read_hugging_face(
         longest = modules.embedding.passage_length if modules else 0
         length = {"max_length": longest} if longest else {}
         task = _text_length(folder, spec.max_position_embeddings) | length | task
-    vectors = dict(embedding=embedding, dimensions=dimensions)
-    return dataclasses.replace(model, params=params, task=task, kept=kept, **vectors)
+    model = dataclasses.replace(model, embedding=embedding, dimensions=dimensions)
+    return dataclasses.replace(model, params=params, task=task, kept=kept)
 
 
 def _params_of_modules(

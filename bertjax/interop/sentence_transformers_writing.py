@@ -87,7 +87,7 @@ def write_modules(pretrained: Pretrained, folder: Path, *, scores: bool = False)
     write_json(folder / MODEL_FILE, model)
     # Vectors that are trained by their angle are compared by their cosine.
     similarity = {"angle": "cosine"}.get(embedding.compared_by, embedding.compared_by)
-    settings = {
+    settings: dict[str, Any] = {
         **{"model_type": CLASSES[embedding.kind], "prompts": prompts},
         **{"default_prompt_name": None, "similarity_fn_name": similarity},
     }
