@@ -97,7 +97,7 @@ class TextModel:
         Raises:
           InputError: options that do not fit the model, or a text that is too long for it.
         """
-        chosen = _options(features=features, **options).of_model(self._pretrained.embedding)
+        chosen = _options(features=features, **options).of_model(self._pretrained)
         chosen = dataclasses.replace(chosen, features=chosen.features or MEAN)
         if chosen not in self._extractors:
             self._extractors[chosen] = Extractor(self._pretrained, chosen)

@@ -5,7 +5,7 @@ Commands:
     --config.data=DIR --config.init_from=NAME --workdir=RUN
   python launch/finetune.py --config=configs/finetune_superglue.py:all (the rest as above)
 
-DIR holds BoolQ/ CB/ COPA/ MultiRC/ ReCoRD/ RTE/ WiC/ WSC/ as in SuperGLUE's download.
+DIR holds BoolQ/ CB/ COPA/ MultiRC/ ReCoRD/ RTE/ WiC/ WSC/ AX-b/ AX-g/ as in SuperGLUE's download.
 
 Hardware: one GPU or one TPU chip.
 Expected: BERT-Large on the test sets (Table 3): BoolQ 77.4, CB 75.7/83.6, COPA 70.6,

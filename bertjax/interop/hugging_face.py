@@ -67,7 +67,7 @@ def read_hugging_face(
     raw = dict(arrays or {})
     for file in files:
         raw |= read_arrays(file, family)
-    modules = read_modules(folder, origin, tokenizer, spec.max_position_embeddings)
+    modules = read_modules(folder, origin, tokenizer, spec)
     classes = _classes(config, origin)
     head_type = head_type_of(modules.embedding) if modules else _head_type(config, family, origin)
     if not has_model(spec, head_type):
@@ -79,7 +79,7 @@ def read_hugging_face(
     params = dict(model.params)
     if modules:
         params |= _params_of_modules(modules, spec, family)
-    embedding = modules.embedding if modules else None
+    embedding, dimensions = (modules.embedding, modules.dimensions) if modules else (None, 0)
     if modules and modules.scores:
         model = as_scorer(dataclasses.replace(model, params=params, embedding=embedding))
         params, embedding, head_type = dict(model.params), None, model.head_type
@@ -88,7 +88,8 @@ def read_hugging_face(
         longest = modules.embedding.passage_length if modules else 0
         length = {"max_length": longest} if longest else {}
         task = _text_length(folder, spec.max_position_embeddings) | length | task
-    return dataclasses.replace(model, params=params, task=task, embedding=embedding, kept=kept)
+    model = dataclasses.replace(model, embedding=embedding, dimensions=dimensions)
+    return dataclasses.replace(model, params=params, task=task, kept=kept)
 
 
 def _params_of_modules(

@@ -51,7 +51,7 @@ MODULES = list[_Module]
 SENTENCE_TRANSFORMERS = optional(
     **dict(model_type=str, similarity_fn_name=str, default_prompt_name=str),
     prompts=dict[str, str | None],
-    **dict(activation_fn=str, truncate_dim=int, max_active_dims=int),
+    **dict(activation_fn=str, truncate_dim=Count, max_active_dims=int),
     **dict(query_length=int, document_length=int, query_prefix=str, document_prefix=str),
     **dict(do_query_expansion=bool, skiplist_words=list[str]),
 )

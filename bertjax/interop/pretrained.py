@@ -64,6 +64,8 @@ class Pretrained:
         on its dev set.
       bilstm: the BiLSTM over the encoder, if there is one.
       embedding: how it makes vectors of texts, if it has learned to.
+      dimensions: the first numbers of its dense vectors that are kept, as a `VectorModel` does, if
+        a caller does not say how many; 0: all.
       scoring: what makes the vector that a classifier reads, if it is not the family's pooler.
       rows: where the rows of its pieces come from, if it had another vocabulary.
       kept: what the source says to sentence-transformers alone, which exports say again: the
@@ -82,6 +84,7 @@ class Pretrained:
     task: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     bilstm: BiLstm | None = None
     embedding: Embedding | None = None
+    dimensions: int = 0
     scoring: Embedding | None = None
     rows: str = ""
     kept: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -162,6 +165,8 @@ class Pretrained:
         known = f"{self.spec} {self.tokenizer.identity} {self.embedding or ''}"
         if self.embedding and self.embedding.modules:
             known += f" {self.embedding.modules}"
+        if self.dimensions:
+            known += f" {self.dimensions}"
         if self.scoring:
             known += f" {self.scoring} {self.scoring.modules}"
         digest = hashlib.sha256(known.rstrip().encode())
@@ -223,7 +228,7 @@ class Pretrained:
                 f"which {other.class_name} has: take {advice}"
             )
         if embedding:
-            return VectorModel(self.spec, embedding)
+            return VectorModel(self.spec, embedding, dimensions=self.dimensions)
         module = head_spec.module(self.spec, len(self.classes), self.task)
         if self.scoring and own:
             return module.clone(scoring=self.scoring)
@@ -271,7 +276,8 @@ class Pretrained:
             modules = [self.scoring.pooling, *(module.in_words for module in self.scoring.modules)]
             lines.append(f"  its classifier reads: {', '.join(modules)}")
         if self.embedding:
-            lines.append(f"  vectors of texts: {self.embedding.in_words}")
+            cut = f", cut to {self.dimensions} numbers of length 1" if self.dimensions else ""
+            lines.append(f"  vectors of texts: {self.embedding.in_words}{cut}")
         lines += [f"  left out: {name} ({why})" for name, why in self.left_out.items()]
         lines += [f"  besides: {part}" for part in self.additional]
         lines += [f"  missing: {part}" for part in self.missing]

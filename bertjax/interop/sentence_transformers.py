@@ -8,6 +8,9 @@ late    Transformer, Dense, Normalize, perhaps MultiVectorMask (MultiVectorEncod
 
 A reranker (CrossEncoder) is the Transformer alone, transformers' class with its classifier; or the
 modules of a dense model, of which the last is a Dense whose output is the scores.
+A dense model may have "truncate_dim" in its settings: its vectors are cut to so many numbers. Here,
+they have length 1 after the cut, as in training. The library gives the same with
+`encode(normalize_embeddings=True)`; otherwise it does not normalize after the cut.
 The forms are those of sentence-transformers 6.2, and what its older versions wrote.
 """
 
@@ -22,6 +25,7 @@ from bertjax.base.errors import InputError
 from bertjax.base.files import inside
 from bertjax.interop import json_files
 from bertjax.interop.json_files import POOLING_KEYS, read_optional
+from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.heads.embedding import (
     DENSE,
     LATE,
@@ -97,8 +101,8 @@ _TASKS = {
 _CHANGES = ("query_expansion", "processing_kwargs", "processor_kwargs", "tokenizer_args")
 INPUTS = {DENSE: "sentence_embedding", LATE: _STATES}  # of Dense and Normalize
 _SKIPPED = "for tokens that do not count"
-_SHORTENED = ("truncate_dim", "max_active_dims")  # settings that leave out numbers of a vector
 PROMPTS = ("prompts", "default_prompt_name")
+TRUNCATED = "truncate_dim"  # the first numbers of a vector that are kept
 ACTIVATION = "activation_fn"  # of a reranker's output
 
 
@@ -108,6 +112,7 @@ class Modules(NamedTuple):
     embedding: Embedding
     files: list[Path]
     scores: bool = False  # whether the vectors are scores of pairs
+    dimensions: int = 0  # the first numbers that are kept of a vector; 0: all
 
 
 class _NotComputed(ValueError):
@@ -139,24 +144,23 @@ def read_kept(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def read_modules(folder: Path, origin: str, tokenizer: Tokenizer, longest: int) -> Modules | None:
-    """Reads what follows the encoder in a folder; None if no vectors of texts are made of it.
-
-    `longest` is the most tokens that the encoder takes.
-    """
+def read_modules(
+    folder: Path, origin: str, tokenizer: Tokenizer, spec: EncoderSpec
+) -> Modules | None:
+    """Reads what follows the encoder in a folder; None if no vectors of texts are made of it."""
     modules, settings = _described_modules(folder)
     hint = f"bertjax does not compute it; without {MODULES_FILE}, the encoder is read alone"
     with input_error_at(origin, _NotComputed, hint):
         if settings.get("model_type") == RERANKER:
             _check_no_prompt(settings)
             if modules[1:]:
-                found = _modules(folder, modules, settings, tokenizer, longest)
-                return found._replace(scores=True)
+                found = _modules(folder, modules, settings, tokenizer, spec)
+                return found._replace(scores=True, dimensions=0)
             names = [_class_name(module["type"]) for module in modules]
             _check_sequence(names, [None], [_OF_A_RERANKER])
             _model_settings(folder, RERANKER, tokenizer)
             return None
-        return _modules(folder, modules, settings, tokenizer, longest) if modules[1:] else None
+        return _modules(folder, modules, settings, tokenizer, spec) if modules[1:] else None
 
 
 def _check_no_prompt(settings: Mapping[str, Any]) -> None:
@@ -170,7 +174,7 @@ def _modules(
     modules: list[dict[str, str]],
     settings: Mapping[str, Any],
     tokenizer: Tokenizer,
-    longest: int,
+    spec: EncoderSpec,
 ) -> Modules:
     names = [_class_name(module["type"]) for module in modules]
     places = [inside(folder, module["path"], folder / MODULES_FILE) for module in modules[1:]]
@@ -184,7 +188,8 @@ def _modules(
     after = tuple(takewhile(lambda name: name in MODULE_NAMES.values(), names[2:]))
     sequences = [POOLED + after] if kind == DENSE else _SEQUENCES[kind] + [_PYLATE] * pylate
     _check_sequence(names, configs, sequences)
-    _check_settings(settings, dict.fromkeys(_SHORTENED), f"in {SETTINGS_FILE}")
+    shortened = ("max_active_dims", *(TRUNCATED,) * (kind != DENSE))
+    _check_settings(settings, dict.fromkeys(shortened), f"in {SETTINGS_FILE}")
     found = list(zip(names[1:], configs, strict=True))
     for name, config in found:
         if config is None and name != "Normalize":  # which had no file
@@ -195,11 +200,14 @@ def _modules(
         model = {**model, **{name: settings.get(name) for name in LENGTH_NAMES}}
     scores = settings.get("model_type") == RERANKER
     fields: dict[str, Any] = {**prompts_of(settings), **_fields_of_modules(found, kind, scores)}
-    fields |= {"similarity": _similarity(settings, kind), **_lengths(model, longest)}
+    lengths = _lengths(model, spec.max_position_embeddings)
+    fields |= {"similarity": _similarity(settings, kind), **lengths}
     embedding = Embedding(kind=kind, **fields)
     after_encoder = zip(names[1:], places, strict=True)
     files = [place / MODULE_WEIGHTS for name, place in after_encoder if name in WITH_ARRAYS]
-    return Modules(embedding, files)
+    cut = settings.get(TRUNCATED) or 0
+    is_cut = cut < embedding.dimensions(spec.hidden_size)
+    return Modules(embedding, files, dimensions=cut if is_cut else 0)
 
 
 def module_arrays(embedding: Embedding, width: int) -> list[dict[str, tuple[str, tuple[int, ...]]]]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from bertjax.interop.sentence_transformers import CLASSES
 from bertjax.interop.transformers_check import hide_progress
-from bertjax.models.heads.embedding import LATE, SPARSE
+from bertjax.models.heads.embedding import DENSE, LATE, SPARSE
 
 
 def installed() -> bool:
@@ -23,7 +23,7 @@ def vectors(
     """The vectors of sentence-transformers' model of that folder: float64 [D], or [S, D], a text.
 
     `kind` is one of `bertjax.models.heads.embedding.KINDS`; `prompt` stands before the texts, and
-    None is what the folder says.
+    None is what the folder says. Vectors that the folder cuts have length 1.
     """
     import sentence_transformers
 
@@ -33,6 +33,8 @@ def vectors(
     more: dict[str, Any] = {"prompt": prompt}
     if kind != LATE:
         more["convert_to_tensor"] = True
+    if kind == DENSE and model.truncate_dim:
+        more["normalize_embeddings"] = True
     if kind == SPARSE:
         more["convert_to_sparse_tensor"] = False
     return [vector.numpy() for vector in encode(list(texts), show_progress_bar=False, **more)]

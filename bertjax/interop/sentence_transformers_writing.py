@@ -28,6 +28,7 @@ from bertjax.interop.sentence_transformers import (
     PROMPTS,
     RERANKER,
     SETTINGS_FILE,
+    TRUNCATED,
     WITH_ARRAYS,
     module_arrays,
     modules_of,
@@ -86,13 +87,15 @@ def write_modules(pretrained: Pretrained, folder: Path, *, scores: bool = False)
     write_json(folder / MODEL_FILE, model)
     # Vectors that are trained by their angle are compared by their cosine.
     similarity = {"angle": "cosine"}.get(embedding.compared_by, embedding.compared_by)
-    settings = {
+    settings: dict[str, Any] = {
         **{"model_type": CLASSES[embedding.kind], "prompts": prompts},
         **{"default_prompt_name": None, "similarity_fn_name": similarity},
     }
     kept = {name: pretrained.kept[name] for name in PROMPTS if name in pretrained.kept}
     if tuple(prompts_of(kept).values()) == tuple(prompts.values()):
         settings |= kept
+    if pretrained.dimensions:
+        settings[TRUNCATED] = pretrained.dimensions
     if scores:
         settings = {"model_type": RERANKER, "prompts": {}, "default_prompt_name": None}
     write_json(folder / SETTINGS_FILE, settings)

@@ -25,7 +25,7 @@ def run(model: str, source: str, output: str, options: Options) -> None:
     check_output(local_folder(output))
     pretrained = open_model(model)
     print(pretrained.summary())
-    extractor = Extractor(pretrained, options.of_model(pretrained.embedding))
+    extractor = Extractor(pretrained, options.of_model(pretrained))
     print(f"features: {extractor.in_words}")
     extract(extractor, source, Path(output))
 

@@ -1,4 +1,4 @@
-"""SuperGLUE (arXiv 1905.00537): its eight tasks, their metrics and the leaderboard's files."""
+"""SuperGLUE (arXiv 1905.00537): its tasks, metrics, diagnostic sets and the leaderboard's files."""
 
 import dataclasses
 import itertools
@@ -22,7 +22,10 @@ from bertjax.tasks.squad_scores import exact_and_f1
 from bertjax.tasks.superglue_rows import CHOICES, Candidate, of_columns
 from bertjax.tasks.task import TRAIN, Task
 
-_FILES = {TRAIN: "train.jsonl", "dev": "val.jsonl", "test": "test.jsonl"}
+_FILES = {
+    **{TRAIN: "train.jsonl", "dev": "val.jsonl", "test": "test.jsonl"},
+    **{"AX-b": "AX-b.jsonl", "AX-g": "AX-g.jsonl"},
+}
 
 
 class _Set(NamedTuple):
@@ -48,6 +51,9 @@ SETS = {
     "WSC": _Set(("False", "True"), superglue_rows.wsc),
 }
 
+# The diagnostic sets, predicted by the model of RTE -> how their rows are read.
+DIAGNOSTICS = {"AX-b": of_columns("sentence1", "sentence2"), "AX-g": _HYPOTHESIS}
+
 # The files that the leaderboard takes: (task, split) -> (file, number of rows).
 SUBMITTED = {
     ("BoolQ", "test"): ("BoolQ.jsonl", 3245),
@@ -56,6 +62,8 @@ SUBMITTED = {
     ("MultiRC", "test"): ("MultiRC.jsonl", 166),
     ("ReCoRD", "test"): ("ReCoRD.jsonl", 10000),
     ("RTE", "test"): ("RTE.jsonl", 3000),
+    ("RTE", "AX-b"): ("AX-b.jsonl", 1104),
+    ("RTE", "AX-g"): ("AX-g.jsonl", 356),
     ("WiC", "test"): ("WiC.jsonl", 1400),
     ("WSC", "test"): ("WSC.jsonl", 146),
 }
@@ -67,7 +75,8 @@ class SuperGlue(Task):
 
     Attributes:
       data: the folder of all tasks, as SuperGLUE's download makes it, or the folder of this task;
-        it has train.jsonl, val.jsonl and perhaps test.jsonl, which may be compressed.
+        it has train.jsonl, val.jsonl and perhaps test.jsonl, which may be compressed. RTE also
+        predicts the diagnostic sets, AX-b/AX-b.jsonl and AX-g/AX-g.jsonl, if there are such.
       name: a key of `bertjax.tasks.superglue.SETS`.
     """
 
@@ -94,18 +103,20 @@ class SuperGlue(Task):
 
     @cached_property
     def test_splits(self) -> tuple[str, ...]:
-        has_test = official_files.exists(self._folder("test"), _FILES["test"])
-        return ("test",) if has_test else ()
+        splits = ("test", *DIAGNOSTICS) if self.name == "RTE" else ("test",)
+        return tuple(s for s in splits if official_files.exists(self._folder(s), _FILES[s]))
 
     def _folder(self, split: str) -> Path:
-        usual, data = Path(self.data) / self.name, Path(self.data)
-        return next((f for f in (usual, data) if official_files.exists(f, _FILES[split])), usual)
+        data = Path(self.data)
+        places = [data / (split if split in DIAGNOSTICS else self.name), data]
+        found = (place for place in places if official_files.exists(place, _FILES[split]))
+        return next(found, places[0])
 
     def read(self, split: str) -> list[Any]:
-        """The examples of a split, in the order of its file; those of the test have no labels."""
-        labelled, folder = split != "test", self._folder(split)
-        rows = read_rows(folder, _FILES[split])
-        examples = itertools.chain.from_iterable(self._set.examples(row, labelled) for row in rows)
+        """The examples of a split, in the order of its file; test splits have no labels."""
+        labelled, folder = split not in ("test", *DIAGNOSTICS), self._folder(split)
+        rows, read = read_rows(folder, _FILES[split]), DIAGNOSTICS.get(split, self._set.examples)
+        examples = itertools.chain.from_iterable(read(row, labelled) for row in rows)
         classified = map(self._classified, examples) if self._set.classes and labelled else examples
         return official_files.nonempty(classified, folder / _FILES[split], "example")
 
@@ -146,9 +157,9 @@ class SuperGlue(Task):
         predictions: Sequence[Any],
         settings: Mapping[str, Any],
     ) -> None:
-        """Writes a split in the leaderboard's form: NAME.jsonl of the test, or NAME-dev.jsonl."""
-        suffix = f"-{split}" if split in self.dev_splits else ""
-        with atomic_write(folder / f"{self.name}{suffix}.jsonl", "w") as file:
+        """Writes a split in the leaderboard's form: that of `SUBMITTED`, or NAME-dev.jsonl."""
+        name, _ = SUBMITTED.get((self.name, split), (f"{self.name}-{split}.jsonl", 0))
+        with atomic_write(folder / name, "w") as file:
             for answer in self._answers(examples, predictions):
                 file.write(json.dumps(answer) + "\n")
 

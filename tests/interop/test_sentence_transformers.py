@@ -294,8 +294,8 @@ REFUSED = {
         "no Dense module after Pooling"),
     "words of a reranker": ("mean", lambda f: (_module(f, 2, "WordWeights"), _cross_encoder(f)),
         "a module WordWeights in modules.json"),
-    "the first numbers of a vector": ("mean", lambda f: _change(f / SETTINGS, truncate_dim=16),
-        "truncate_dim=16 in config_sentence_transformers.json"),
+    "the first numbers of tokens": ("late", lambda f: _change(f / SETTINGS, truncate_dim=5),
+        "truncate_dim=5 in config_sentence_transformers.json"),
     "a few of the weights": ("sparse", lambda f: _change(f / SETTINGS, max_active_dims=8),
         "max_active_dims=8 in config_sentence_transformers.json"),
     "of texts": ("mean", lambda f: _module(f, 2, "Dense", use_residual=True, **SIZES),
@@ -420,6 +420,41 @@ def test_it_computes_the_same(vocabulary, tmp_path, family, name):
     again = read_hugging_face(tmp_path / "peer", "hf:peer")
     assert again.embedding == model.embedding
     _assert_same_params(again, model)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("name", ["mean", "all modules"])
+def test_it_cuts_the_same(vocabulary, tmp_path, name):
+    """Cut vectors have length 1, also where the library normalizes before the cut or not at all."""
+    import sentence_transformers as st
+
+    model = small_model(vocabulary, VECTORS[name])
+    (tmp_path / "bertjax").mkdir()
+    write_hugging_face(model, tmp_path / "bertjax")
+    peer = st.SentenceTransformer(str(tmp_path / "bertjax"), device="cpu", truncate_dim=7)
+    peer.save_pretrained(str(tmp_path / "peer"), create_model_card=False)
+    cut = read_hugging_face(tmp_path / "peer", "hf:peer")
+    assert (cut.embedding, cut.dimensions) == (model.embedding, 7)
+    assert cut.summary().endswith(", cut to 7 numbers of length 1")
+    assert cut.identity == dataclasses.replace(model, dimensions=7).identity != model.identity
+    result = np.stack(proof.vectors(cut, TEXTS, query=False))
+    assert_close(result, peer.encode_document(TEXTS, normalize_embeddings=True))
+    shorter = peer.encode_document(TEXTS)
+    assert_close(result, shorter / np.linalg.norm(shorter, axis=1, keepdims=True))
+    convert.run(f"hf:{tmp_path / 'peer'}", f"hf:{tmp_path / 'again'}")
+    assert _json(tmp_path / "again" / SETTINGS)["truncate_dim"] == 7
+    again = st.SentenceTransformer(str(tmp_path / "again"), device="cpu")
+    np.testing.assert_array_equal(again.encode_document(TEXTS), shorter)
+
+
+def test_cuts_that_are_none(vocabulary, tmp_path):
+    folder = _written(vocabulary, tmp_path, "all modules")
+    for width, wanted in ((8, 8), (9, 0), (24, 0)):
+        _change(folder / SETTINGS, truncate_dim=width)
+        assert read_hugging_face(folder, "hf:model").dimensions == wanted
+    _change(folder / SETTINGS, truncate_dim=0)
+    with pytest.raises(InputError, match="truncate_dim=0: must be at least 1"):
+        read_hugging_face(folder, "hf:model")
 
 
 @pytest.mark.peers

@@ -399,11 +399,13 @@ def test_the_models_own_vectors_by_default(model, tmp_path, monkeypatch, capsys)
     assert_close(vectors, read(wanted)[0])
 
     options = Options("mean", normalize=False, max_length=7)
-    assert options.of_model(own) == options
-    assert Options("tokens").of_model(own) == Options("tokens", max_length=9)
-    assert Options("cls").of_model(Embedding()) == Options("cls", normalize=True)
+    assert options.of_model(opened) == options
+    assert Options("tokens").of_model(opened) == Options("tokens", max_length=9)
+    usual = dataclasses.replace(opened, embedding=Embedding(), dimensions=5)
+    assert Options("cls").of_model(usual) == Options("cls", normalize=True)
+    assert Options(dimensions=7).of_model(usual).dimensions == 7
     for other in (None, Embedding(kind="sparse", passage_length=9)):
-        assert Options().of_model(other) == Options()
+        assert Options().of_model(dataclasses.replace(opened, embedding=other)) == Options()
 
 
 def test_vectors_of_modules_and_their_first_numbers(vocabulary):
@@ -412,13 +414,15 @@ def test_vectors_of_modules_and_their_first_numbers(vocabulary):
     texts = ["the cat sat", "a dog , 7"]
 
     def extracted(**options):
-        extractor = Extractor(model, Options(**options).of_model(model.embedding))
+        extractor = Extractor(model, Options(**options).of_model(model))
         return np.concatenate(extractor.vectors(list(extractor.encoder.encode(texts))))
 
     wanted = np.stack(proof.vectors(model, texts, query=False))
     assert_close(extracted(), wanted)
     cut = wanted[:, :5] / np.linalg.norm(wanted[:, :5], axis=1, keepdims=True)
     assert_close(extracted(dimensions=5), cut)
+    model = dataclasses.replace(model, dimensions=5)
+    assert_close(extracted(), cut)
     assert extracted(features="mean").shape == (2, 24)  # of the encoder
 
 

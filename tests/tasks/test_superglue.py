@@ -1,4 +1,4 @@
-"""SuperGLUE's eight tasks: official files in, official metrics, and the leaderboard's files out."""
+"""SuperGLUE's tasks: official files in, official metrics, and the leaderboard's files out."""
 
 import json
 import re
@@ -146,6 +146,34 @@ def test_official_rows(tmp_path, name):
     assert alone.read("test") == tested and alone.family.label_ids(examples).size == len(examples)
 
 
+DIAGNOSTICS = {
+    "AX-b": {"sentence1": "É b.", "sentence2": "c", "idx": 3, "label": "entailment", "logic": "x"},
+    "AX-g": {"premise": "A.", "hypothesis": "b", "idx": 5, "label": "entailment", "pair_id": 7},
+}
+
+
+def _write_diagnostics(folder) -> None:
+    for name, row in DIAGNOSTICS.items():
+        (folder / name).mkdir()
+        (folder / name / f"{name}.jsonl").write_text(json.dumps(row) + "\n")
+
+
+def test_the_diagnostic_sets(tmp_path):
+    """The model of RTE predicts them; their labels are not read."""
+    for name in ("RTE", "CB"):
+        _task(tmp_path, name, _unlabelled(ROWS[name]), file="test")
+    _write_diagnostics(tmp_path)
+    assert SuperGlue(str(tmp_path), "CB").test_splits == ("test",)
+    task = SuperGlue(str(tmp_path), "RTE")
+    assert task.test_splits == ("test", "AX-b", "AX-g")
+    for split, wanted in (("AX-b", ("3", "É b.", "c", None)), ("AX-g", ("5", "A.", "b", None))):
+        examples = task.read(split)
+        assert [tuple(each)[:4] for each in examples] == [wanted]
+        task.write(tmp_path, split, examples, [np.array([0.4, 0.6])], {})
+        line = json.loads((tmp_path / f"{split}.jsonl").read_text())
+        assert line == {"idx": int(wanted[0]), "label": "not_entailment"}
+
+
 @pytest.mark.parametrize("name", SETS)
 def test_the_leaderboards_lines(tmp_path, name):
     examples = _task(tmp_path, name, _unlabelled(ROWS[name]), file="test").read("test")
@@ -163,17 +191,18 @@ def test_the_leaderboards_lines(tmp_path, name):
 def test_submission(tmp_path, monkeypatch):
     small = {key: (file, 2) for key, (file, _) in superglue.SUBMITTED.items()}
     monkeypatch.setattr(superglue, "SUBMITTED", small)
-    for name in SETS:
+    names = [*list(SETS)[:6], "AX-b", "AX-g", "WiC", "WSC"]
+    for name in names:
         (tmp_path / f"{name}.jsonl").write_text(f'{{"idx": 0}}\n{{"idx": "{name}"}}\n')
     runs = dict.fromkeys(SETS, tmp_path)
     submission(runs, tmp_path / "a.zip")
     with zipfile.ZipFile(tmp_path / "a.zip") as archive:
-        assert archive.namelist() == [f"{name}.jsonl" for name in SETS]
+        assert archive.namelist() == [f"{name}.jsonl" for name in names]
         assert archive.read("WSC.jsonl") == b'{"idx": 0}\n{"idx": "WSC"}\n'
     (tmp_path / "CB.jsonl").write_text("{}\n")
     with pytest.raises(InputError, match="CB.jsonl: 1 predictions; the official test set has 2: p"):
         submission(runs, tmp_path / "b.zip")
-    with pytest.raises(InputError, match="wants 8 files, and these are missing: BoolQ.jsonl, CB"):
+    with pytest.raises(InputError, match="wants 10 files, and these are missing: BoolQ.jsonl, CB"):
         submission({name: tmp_path for name in SETS if name not in ("BoolQ", "CB")}, tmp_path / "b")
     assert not (tmp_path / "b.zip").exists()
 
@@ -200,9 +229,12 @@ def test_all_tasks_are_run_with_the_official_tests(tmp_path, monkeypatch, asked)
     config = tiny_finetuning("none", tmp_path, task=task)
     with pytest.raises(InputError, match="BoolQ test has 1 rows, but the official file has 3245: "):
         finetune.run(config, str(tmp_path / "run"))
-    assert asked == []
     small = {key: (file, 1) for key, (file, _) in superglue.SUBMITTED.items()}
     monkeypatch.setattr(superglue, "SUBMITTED", small)
+    with pytest.raises(InputError, match="RTE has no AX-b and no AX-g, which the leaderboard"):
+        finetune.run(config, str(tmp_path / "run"))
+    assert asked == []
+    _write_diagnostics(tmp_path)
     assert finetune.run(config, str(tmp_path / "run")) == 75
     assert asked == [(name, str(tmp_path / "run" / name)) for name in SETS]
 

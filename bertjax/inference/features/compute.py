@@ -51,7 +51,8 @@ class Options:
       normalize: makes the (Euclidean) length of every vector 1. None: False.
       modules: what follows the pooling. None: nothing; `of_model` takes those of the model's own
         vectors.
-      dimensions: the first numbers of the vector of a text that are kept, at length 1. None: all.
+      dimensions: the first numbers of the vector of a text that are kept, at length 1. None: all;
+        `of_model` takes those of the model's own vectors.
       max_length: the most tokens of a text; None for the most that the model takes.
       truncate: cuts off the end of longer texts, instead of refusing them.
       compute_dtype: "float32", "bfloat16", or "auto" for what suits the device
@@ -75,14 +76,16 @@ class Options:
     batch_tokens: int | None = None
     streams: int = 0
 
-    def of_model(self, embedding: Embedding | None) -> Self:
+    def of_model(self, pretrained: Pretrained) -> Self:
         """These options; where None, those of the model's own (dense) vectors of passages."""
+        embedding = pretrained.embedding
         if not embedding or embedding.kind != DENSE:
             return self
         defaults: dict[str, Any] = {"features": embedding.pooling}
         defaults |= {"max_length": embedding.passage_length or None}
         if self.features is None and self.layers == (-1,):
             defaults["modules"] = embedding.modules or None
+            defaults["dimensions"] = pretrained.dimensions or None
         if (self.features or embedding.pooling) in POOLED:
             defaults["normalize"] = embedding.normalize
         return dataclasses.replace(

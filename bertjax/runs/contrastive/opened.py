@@ -40,7 +40,8 @@ def open_vectors(source: str | Source, dimensions: int | None = None) -> Opened:
     """Opens a model from any source of `open_model`.
 
     A classifier with one output is a reranker. An encoder that has not learned to make vectors
-    gives the mean of its tokens. `dimensions` are the first numbers of dense vectors that are kept.
+    gives the mean of its tokens. `dimensions` are the first numbers of dense vectors that are kept;
+    None: as the model says.
     """
     pretrained = open_model(source)
     pretrained.check_reads_pieces()
@@ -55,7 +56,7 @@ def open_vectors(source: str | Source, dimensions: int | None = None) -> Opened:
             embedding = Embedding()
             print("  its vectors: the mean of the tokens, because it has learned none")
         check_dimensions(dimensions, embedding.kind, embedding.dimensions(spec.hidden_size))
-        module = VectorModel(spec, embedding, dimensions=dimensions or 0)
+        module = VectorModel(spec, embedding, dimensions=dimensions or pretrained.dimensions)
         inputs |= {COUNTED: inputs["input_ids"]}
     model = Model.of(module, inputs)
     shapes = jax.eval_shape(model.init, jax.random.key(0))

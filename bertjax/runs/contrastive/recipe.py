@@ -228,20 +228,21 @@ class SimilarityRecipe(TrainingRecipe):
     def spec(self, encoder_spec: EncoderSpec, origin: str) -> EncoderSpec:
         """The spec of the pretrained weights from `origin`, with the switches of config.model.
 
-        Raises InputError also for a length over the encoder's positions, or a dimension over its
-        width.
+        Raises InputError also for a length over the encoder's positions, or a dimension over the
+        width of the vectors.
         """
         longest = encoder_spec.max_position_embeddings
         lengths = {"length": self.length}
         if self.embedding:
             lengths = {n: getattr(self.embedding, n) for n in ("query_length", "passage_length")}
+            width = self.embedding.dimensions(encoder_spec.hidden_size)
+            if (most := max(self.dimensions, default=0)) > width:
+                why = f"{most} is over {width}, the width of the vectors of {origin}"
+                raise self.wrong("dimensions", why)
         for name, length in lengths.items():
             if length:
                 why = f", the longest sequence of {origin}; or 0 for that"
                 check_range(f"config.task.{name}", length, _SHORTEST, longest, why)
-        if self.dimensions and (most := max(self.dimensions)) > encoder_spec.hidden_size:
-            why = f"{most} is over {encoder_spec.hidden_size}, the width of the vectors of {origin}"
-            raise self.wrong("dimensions", why)
         spec = read(type(encoder_spec), self.model, "config.model", encoder_spec)
         check_tensors(self.optimizer.name, spec)
         return spec

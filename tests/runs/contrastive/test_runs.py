@@ -118,6 +118,9 @@ def test_modules_are_trained_further(tmp_path):
 
     dense, norm = dict(width=9, activation="tanh"), dict(kind="layer_norm")
     assert again(dense, norm).recipe.embedding == job.recipe.embedding
+    wider = _config(weights, data, dimensions=(5, 48), **_kind("dense", modules=[dict(width=48)]))
+    wider.model.compute_dtype = "float32"
+    assert SimilarityRecipe.from_config(wider).spec(job.spec, "") == job.spec
     with pytest.raises(InputError, match="config.task.modules=.*: the weights have others"):
         again(dense)
     with pytest.raises(
@@ -211,6 +214,10 @@ def test_from_a_config_to_a_model(name, weights, tmp_path):
         ),
         ({"loss.scale": 0.0}, ": must be above 0"),
         ({"dimensions": (25,)}, ": 25 is over 24, the width"),
+        (
+            {"dimensions": (5, 24), "task": {"kind": "dense", "modules": [{"width": 9}]}},
+            ": 24 is over 9, the width",
+        ),
         ({"dimensions": (0,)}, "config.dimensions[0]=0: must be at least 1"),
         (
             {"dimensions": (5,), "task": {"kind": "late"}},

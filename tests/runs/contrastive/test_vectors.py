@@ -1,12 +1,14 @@
 """Vectors of new texts, scores of pairs, exact search, and what a model is worth."""
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
 
+import bertjax
 from bertjax.base.errors import InputError
 from bertjax.interop.hugging_face import write_hugging_face
 from bertjax.models.heads.embedding import Embedding, pooled
@@ -14,6 +16,7 @@ from bertjax.programs import evaluate_similarity, predict_vectors
 from bertjax.runs.contrastive.evaluation import ByVectors, of_examples, read_evaluation
 from bertjax.runs.contrastive.opened import open_vectors
 from bertjax.runs.contrastive.vectors import TextVectors, paired_similarities, search
+from bertjax.tasks.scores import spearman
 from bertjax.tasks.similarity.examples import Columns, Example
 from bertjax.training.sharding.placement import data_parallel
 from tests.helpers.closeness import assert_close, rounding
@@ -182,17 +185,46 @@ def vectors(tmp_path):
 
 
 def test_the_first_numbers_of_vectors(vectors, tmp_path):
-    (tmp_path / "in.txt").write_text("cat\na dog .\n")
-    found = {}
-    for dimensions in (None, 5):
-        output = tmp_path / f"{dimensions}.jsonl"
+    """Of as many as are asked for, or else as the folder says."""
+    texts = ["cat", "a dog .", "7", "blue of", "house"]
+    (tmp_path / "in.txt").write_text("\n".join(texts))
+
+    def predicted(dimensions=None):
+        output = tmp_path / "vectors.jsonl"
+        output.unlink(missing_ok=True)
         predict_vectors.run(vectors, str(tmp_path / "in.txt"), str(output), None, 1, dimensions)
         lines = map(json.loads, output.read_text().splitlines())
-        found[dimensions] = np.array([line["vector"] for line in lines])
-    first = found[None][:, :5]
-    assert_close(found[5], first / np.linalg.norm(first, axis=1, keepdims=True))
+        return np.array([line["vector"] for line in lines])
+
+    rows = [f"{text},the cat runs,{score}" for score, text in enumerate(texts)]
+    (tmp_path / "sts.csv").write_text("\n".join(["text,text_b,score", *rows]))
+
+    def evaluated(dimensions=None):
+        on = f"similarity:{tmp_path}/sts.csv"
+        ((_, found),) = evaluate_similarity.run(vectors, on, None, dimensions).items()
+        return found["spearman"]
+
+    def computed(dimensions=None):
+        model = bertjax.load(vectors)
+        prompted = [f"the {text}" for text in texts] + ["the cat runs"]
+        return model.vectors(prompted, dimensions=dimensions)
+
+    whole, first = predicted(), predicted()[:, :5]
+    first /= np.linalg.norm(first, axis=1, keepdims=True)
+    of_whole, of_first = computed(), computed(5)
+    wanted, cut = (spearman(range(5), x[:5] @ x[5]) for x in (of_whole, of_first))
+    assert wanted != cut
+    assert_close(predicted(5), first)
+    assert_close(of_first[:5], first)
+    assert (evaluated(), evaluated(5)) == (wanted, cut)
     with pytest.raises(InputError, match="--dimensions=25: must be from 1 to 24"):
         open_vectors(vectors, 25)
+    settings = Path(vectors[3:], "config_sentence_transformers.json")
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"truncate_dim": 5}))
+    assert_close(predicted(), first)
+    assert_close(predicted(24), whole)
+    assert_close(computed(), of_first)
+    assert evaluated() == cut
 
 
 @pytest.mark.slow
