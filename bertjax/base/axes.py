@@ -30,6 +30,7 @@ CHARACTERS = "characters"
 SEGMENTS = "segments"
 EMBED = "embed"
 EMBED_OUT = "embed_out"  # the second D of a D x D product
+NEIGHBOURS = "neighbours"  # the places of a convolution
 QKV = "qkv"  # query, key, value: 3; or key, value: 2
 GATE = "gate"  # the two halves of a gated feed-forward
 HEADS = "heads"

@@ -9,7 +9,7 @@ OPTIMIZER, HEADS, COPIES, OTHER = "optimizer", "heads and losses", "layout copie
 # The first pattern that matches decides.
 _ENCODER = (
     *("attention projections", "attention", "local attention", "dropout", "layer norm"),
-    *("feed-forward", "embeddings"),
+    *("feed-forward", "convolution", "embeddings"),
 )
 PARTS = (OPTIMIZER, *_ENCODER, HEADS, COPIES, OTHER)
 

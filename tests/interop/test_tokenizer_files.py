@@ -16,6 +16,13 @@ from bertjax.text.special_tokens import SPECIAL_TOKENS
 from bertjax.text.template import Template
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.text.vocabulary import learn
+from tests.text.eurobert_vocabulary import (
+    BLANK,
+    EUROBERT_CONFIG,
+    FIRST,
+    LAST,
+    in_the_form_of_eurobert,
+)
 
 PIECES = [*SPECIAL_TOKENS, *"the cat ##s caf\u00e9 cafe a ##\u4e2d \u4e2d , [ ] mask".split()]
 DATA = "".join(f"{piece}\n" for piece in PIECES).encode()
@@ -60,44 +67,12 @@ def bpe_file(tmp_path_factory) -> Path:
     return path
 
 
-# The pattern of the words of EuroBERT and Llama 3, and the names of their special tokens.
-EUROBERT_WORDS = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-FIRST, LAST, BLANK = "<|begin_of_text|>", "<|end_of_text|>", "<|mask|>"
-
-
 @pytest.fixture
 def eurobert(tmp_path, bpe_file) -> Path:
     """A folder in the form of EuroBERT's: no token for unknown text, and one for pad and eos."""
-    content = json.loads(bpe_file.read_bytes())
-    model, size = content["model"], 285
-    pieces = list(model["vocab"])[len(SPECIAL_TOKENS) :]
-    model |= {"vocab": {piece: n for n, piece in enumerate(pieces)}, "ignore_merges": True}
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    names = [FIRST, LAST, BLANK, "<|parallel_sep|>"]
-    content["added_tokens"] = [
-        {"id": size + n, "content": name, "special": True} | flags | {"lstrip": name == BLANK}
-        for n, name in enumerate(names)
-    ]
-    split = {"type": "Split", "pattern": {"Regex": EUROBERT_WORDS}}
-    split |= {"behavior": "Isolated", "invert": False}
-    bytes_alone = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}
-    steps = [split, bytes_alone | {"trim_offsets": True}]
-    content |= {"normalizer": None, "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}
-    first = [{"SpecialToken": {"id": FIRST, "type_id": each}} for each in (0, 1)]
-    a, b = ({"Sequence": {"id": each, "type_id": n}} for n, each in enumerate("AB"))
-    template = {"type": "TemplateProcessing", "single": [first[0], a]}
-    template |= {"pair": [first[0], a, first[1], b]}
-    template |= {"special_tokens": {FIRST: {"id": FIRST, "ids": [size], "tokens": [FIRST]}}}
-    offsets = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False}
-    processors = [offsets | {"use_regex": True}, template]
-    content["post_processor"] = {"type": "Sequence", "processors": processors}
-    named = {"bos_token": FIRST, "eos_token": LAST, "pad_token": LAST, "mask_token": BLANK}
+    content = in_the_form_of_eurobert(json.loads(bpe_file.read_bytes()))
     (tmp_path / LIBRARY).write_text(json.dumps(content))
-    config = named | {"tokenizer_class": "PreTrainedTokenizerFast"}
-    (tmp_path / CONFIG).write_text(json.dumps(config))
+    (tmp_path / CONFIG).write_text(json.dumps(EUROBERT_CONFIG))
     return tmp_path
 
 

@@ -18,7 +18,7 @@ from bertjax.text.template import Template
 from bertjax.training.evaluation import Evaluator
 from configs import pretrain_continue
 from tests.helpers.tiny_run import ONE_LENGTH, rows_of, tiny_config, write_text
-from tests.text.gemma_vocabulary import learn_gemma
+from tests.text.gemma_vocabulary import GEMMA_CONFIG, learn_gemma
 
 
 @pytest.fixture(scope="module")
@@ -180,9 +180,7 @@ def test_mmbert_goes_on(tmp_path):
     ModernBertForMaskedLM(config).save_pretrained(source)
     content = learn_gemma(text.read_text().splitlines(), 320)
     (source / "tokenizer.json").write_text(json.dumps(content))
-    named = {f"{role}_token": f"<{role}>" for role in ("bos", "eos", "pad", "unk", "mask")}
-    named["tokenizer_class"] = "GemmaTokenizerFast"
-    (source / "tokenizer_config.json").write_text(json.dumps(named))
+    (source / "tokenizer_config.json").write_text(json.dumps(GEMMA_CONFIG))
     prepare.run([f"text:{text}"], tmp_path / "corpus", vocabulary=f"hf:{source}", held_out=0.1)
     config = tiny_config(tmp_path / "corpus", objective="masked_lm", **ONE_LENGTH)
     config |= dict(init_from=f"hf:{source}", short_probability=0.0)

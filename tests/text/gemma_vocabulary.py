@@ -12,6 +12,8 @@ from bertjax.text.unigram import WORD_MARK
 from tests.text.small_vocabularies import added
 
 NAMES = ("<pad>", "<eos>", "<bos>", "<unk>", "<mask>")
+GEMMA_CONFIG = {f"{name[1:-1]}_token": name for name in NAMES}
+GEMMA_CONFIG["tokenizer_class"] = "GemmaTokenizerFast"
 
 
 def learn_gemma(texts: Iterable[str], size: int) -> dict[str, Any]:

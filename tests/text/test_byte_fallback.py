@@ -18,7 +18,7 @@ from bertjax.text.template import Template
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.text.vocabulary import learn
 from tests.helpers.small_models import family_model
-from tests.text.gemma_vocabulary import learn_gemma
+from tests.text.gemma_vocabulary import GEMMA_CONFIG, learn_gemma
 from tests.text.hard_texts import HARD_TEXTS
 from tests.text.small_vocabularies import SENTENCES, added, random_texts
 
@@ -38,10 +38,7 @@ def folder(content, tmp_path_factory) -> Path:
     """A folder of transformers with this tokenizer."""
     folder = tmp_path_factory.mktemp("gemma")
     (folder / "tokenizer.json").write_text(json.dumps(content))
-    names = {"bos": "<bos>", "eos": "<eos>", "pad": "<pad>", "unk": "<unk>", "mask": "<mask>"}
-    config = {f"{role}_token": name for role, name in names.items()}
-    config["tokenizer_class"] = "GemmaTokenizerFast"
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    (folder / "tokenizer_config.json").write_text(json.dumps(GEMMA_CONFIG))
     return folder
 
 

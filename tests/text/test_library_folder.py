@@ -18,6 +18,8 @@ from bertjax.text.special_tokens import GPT, GPT2, ROBERTA, SPECIAL_TOKENS
 from bertjax.text.template import Template
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.text.vocabulary import learn
+from tests.text.eurobert_vocabulary import EUROBERT_CONFIG, in_the_form_of_eurobert
+from tests.text.gemma_vocabulary import GEMMA_CONFIG, learn_gemma
 from tests.text.gpt_vocabulary import learn_gpt
 from tests.text.hard_texts import HARD_TEXTS
 from tests.text.small_vocabularies import SENTENCES, wordpiece
@@ -63,20 +65,26 @@ def sources(tmp_path_factory) -> Path:
     for name in ("xlmr", "camembert"):
         (folder / name).mkdir()
         (folder / name / "sentencepiece.bpe.model").write_bytes(data.getvalue())
-    data = io.BytesIO()
-    special = {"pad": "[PAD]", "bos": "[CLS]", "eos": "[SEP]", "unk": "[UNK]"}  # [MASK] is added
+    (folder / "deberta").mkdir()
+    (folder / "deberta" / "spm.model").write_bytes(learn_deberta(SENTENCES, 350))
+    return folder
+
+
+def learn_deberta(sentences: list[str], size: int) -> bytes:
+    """A model in the form of DeBERTa's; its [MASK] is added to it."""
+    from sentencepiece import SentencePieceTrainer
+
+    data, special = io.BytesIO(), {"pad": "[PAD]", "bos": "[CLS]", "eos": "[SEP]", "unk": "[UNK]"}
     SentencePieceTrainer.train(
-        sentence_iterator=iter(SENTENCES),
+        sentence_iterator=iter(sentences),
         model_writer=data,
-        vocab_size=350,
+        vocab_size=size,
         byte_fallback=True,
         minloglevel=2,
         **{f"{name}_id": number for number, name in enumerate(special)},
         **{f"{name}_piece": piece for name, piece in special.items()},
     )
-    (folder / "deberta").mkdir()
-    (folder / "deberta" / "spm.model").write_bytes(data.getvalue())
-    return folder
+    return data.getvalue()
 
 
 @pytest.fixture
@@ -217,11 +225,17 @@ def lines_of(data: Path, path: str, most: int) -> Iterator[str]:
 
 @pytest.mark.peers
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["roberta", "gpt2", "gpt", "xlmr"])
+@pytest.mark.parametrize("kind", ["roberta", "gpt2", "gpt", "xlmr", "deberta", "eurobert", "gemma"])
 def test_100_000_lines(shared_data, tmp_path, kind):
-    """GPT-2's pieces, also in RoBERTa's order; and a model of fairseq's with its characters."""
+    """GPT-2's pieces, also in RoBERTa's order; and a model of fairseq's with its characters.
+
+    The other vocabularies are learned.
+    """
     tokenizers = shared_data / "tokenizers"
-    change(tmp_path / "tokenizer_config.json", tokenizer_class=CLASSES[kind])
+    config = {"eurobert": EUROBERT_CONFIG, "gemma": GEMMA_CONFIG}
+    config = config.get(kind) or {"tokenizer_class": CLASSES[kind]}
+    change(tmp_path / "tokenizer_config.json", **config)
+    texts = list(lines_of(shared_data, "corpus/enwiki/enwiki-01.txt.xz", 5000))
     if kind == "roberta":
         pieces = json.loads((tokenizers / "gpt2" / "encoder.json").read_bytes())
         pieces.pop("<|endoftext|>")
@@ -234,7 +248,16 @@ def test_100_000_lines(shared_data, tmp_path, kind):
         shutil.copy(tokenizers / "gpt2" / "vocab.bpe", tmp_path / "merges.txt")
         assert read_tokenizer(tmp_path).encode(["Hello world"]) == [[15496, 995]]
     elif kind == "gpt":
-        learn_gpt(list(lines_of(shared_data, "corpus/enwiki/enwiki-01.txt.xz", 5000)), tmp_path)
+        learn_gpt(texts, tmp_path)
+    elif kind == "deberta":
+        (tmp_path / "spm.model").write_bytes(learn_deberta(texts, 4000))
+    elif kind == "eurobert":
+        learn("bpe", texts, tmp_path / "tokenizer.json", size=4000, cased=True)
+        content = in_the_form_of_eurobert(json.loads((tmp_path / "tokenizer.json").read_bytes()))
+        del content["model"]["merges"][-500:]  # such a piece stands only for a whole word
+        (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    elif kind == "gemma":
+        (tmp_path / "tokenizer.json").write_text(json.dumps(learn_gemma(texts, 4000)))
     else:
         source = tokenizers / "fairseq_unigram"
         shutil.copy(source / "sentencepiece.bpe.model", tmp_path)

@@ -8,8 +8,17 @@ weights, whose encoder transformers reads.
 from collections.abc import Mapping
 from typing import Any
 
-from bertjax.interop.config_rows import ACTIVATION, ConfigRows, Operation, check_only, same
-from bertjax.interop.names import Names
+from bertjax.interop.config_rows import (
+    ACTIVATION,
+    ACTIVATIONS,
+    WRITTEN_ACTIVATIONS,
+    ConfigRows,
+    Operation,
+    check_only,
+    chosen,
+    same,
+)
+from bertjax.interop.names import Names, outputs_first
 from bertjax.interop.published.bert import LAYERS
 from bertjax.models.encoders import head_types
 
@@ -26,7 +35,7 @@ _WANTED = {
     "share_att_key": True,
     "norm_rel_ebd": "layer_norm",
     "type_vocab_size": 0,
-    "conv_kernel_size": 0,
+    "conv_groups": 1,
     "pooler_hidden_act": "gelu",
 }
 
@@ -52,6 +61,13 @@ def _farthest(field: str, config: Mapping[str, Any]) -> int:
     return max(0, config[field])
 
 
+def _without_conv_act(field: str, config: Mapping[str, Any]) -> str | None:
+    """The activation of a convolution that names none."""
+    return "tanh" if config[field] else None
+
+
+_TANH = {"tanh": "tanh"}
+_CONV_ACT = chosen("conv_act", ACTIVATIONS | _TANH, WRITTEN_ACTIVATIONS | _TANH)
 _WIDTH = Operation(int, _check_width)
 DEBERTA_V2 = Names(
     classes={
@@ -66,6 +82,13 @@ DEBERTA_V2 = Names(
     bare="deberta.",
     encoder=(
         *((path, name.replace("|value)", "|value)_proj")) for path, name in LAYERS),
+        (
+            "encoder/layer_0/convolution/kernel",
+            "encoder.conv.conv.weight",
+            lambda shape, _: outputs_first(shape, 2),
+        ),
+        ("encoder/layer_0/convolution/bias", "encoder.conv.conv.bias"),
+        ("encoder/layer_0/convolution_norm", "encoder.conv.LayerNorm"),
         ("encoder/distance", "encoder.rel_embeddings.weight"),
         ("encoder/distance_norm", "encoder.LayerNorm"),
     ),
@@ -103,6 +126,9 @@ DEBERTA_V2 = Names(
             *same(("hidden_dropout_prob", "attention_probs_dropout_prob")),
             *same(("initializer_range", "layer_norm_eps")),
             ("hidden_act", "hidden_act", ACTIVATION),
+            ("conv_kernel_size", "conv_kernel_size"),
+            ("conv_kernel_size", "conv_act", Operation(read=_without_conv_act)),
+            ("conv_act", "conv_act", _CONV_ACT),
             (
                 "max_relative_positions",
                 "max_relative_positions",

@@ -91,18 +91,25 @@ class ElectraSpec(BertSpec, fields=(*_OF_BERT, "embedding_size")):
 
 
 class DebertaV2Spec(
-    TransformerSpec, fields=(*_USUAL, "position_buckets", "max_relative_positions")
+    TransformerSpec,
+    fields=(
+        *(*_USUAL, "position_buckets", "max_relative_positions"),
+        *("conv_kernel_size", "conv_act"),
+    ),
 ):
-    """DeBERTa-v2 and v3 (arXiv 2006.03654, 2111.09543), without v2's convolution."""
+    """DeBERTa-v2 and v3 (arXiv 2006.03654, 2111.09543)."""
 
     encoder = "deberta-v2"
+    size_fields = (*TransformerSpec.size_fields, "conv_kernel_size")
     sizes = {
-        "tiny": SIZES["tiny"],  # tiny and mini: ours
-        "mini": SIZES["mini"],
-        "xsmall": (12, 384, 6, 1536),  # xsmall to large: the published v3
-        "small": SIZES["L6_H768_A12"],
-        "base": SIZES["base"],
-        "large": SIZES["large"],
+        "tiny": (*SIZES["tiny"], 0),  # tiny and mini: ours
+        "mini": (*SIZES["mini"], 0),
+        "xsmall": (12, 384, 6, 1536, 0),  # xsmall to large: the published v3
+        "small": (*SIZES["L6_H768_A12"], 0),
+        "base": (*SIZES["base"], 0),
+        "large": (*SIZES["large"], 0),
+        "xlarge": (24, 1536, 24, 6144, 3),  # xlarge and xxlarge: the published v2
+        "xxlarge": (48, 1536, 24, 6144, 3),
     }
     vocab_size = 128_100
     layer_norm_eps = 1e-7
@@ -285,6 +292,7 @@ class NeoBertSpec(EuroBertSpec, fields=_USUAL):
 
 # Patterns of the scopes of a compiled program; see `EncoderFamily`.
 SCOPES = (
+    (r"/convolution/", "convolution"),
     (r"/attention/(qkv|query|key_value|output)/", "attention projections"),
     (r"/local_layer/.*/attention/", "local attention"),
     (r"/attention/", "attention"),

@@ -21,6 +21,7 @@ _CHOICES = {
     "dropout_of": ("outputs", "inner"),
     "classifier_pooling": ("cls", "mean", "late"),
     "hidden_act": ("gelu", "gelu_tanh", "silu"),
+    "conv_act": ("gelu", "gelu_tanh", "silu", "tanh"),
     "lm_head": ("transform", "bias", "none"),
 }
 
@@ -96,6 +97,10 @@ class TransformerSpec(AttentionComputation, TransformerArchitecture):
         the nearer half of them is exact, and the others are ranges of distances.
       max_relative_positions: the distance from which on all have one row; 0:
         `max_position_embeddings`.
+      conv_kernel_size: how many tokens, side by side in a document, a convolution of the embeddings
+        reads, whose output is added to that of the first layer (arXiv 2006.03654, section 5.3); 0:
+        there is none.
+      conv_act: its activation: one of `hidden_act`, or "tanh".
       dropout_of: "outputs": of attention and of the feed-forward, at `hidden_dropout_prob`; or
         "inner": of the feed-forward's inner columns at that rate, and of attention's output at
         `attention_probs_dropout_prob`.
@@ -125,6 +130,8 @@ class TransformerSpec(AttentionComputation, TransformerArchitecture):
     num_key_value_heads: CountOrNone = 0
     position_buckets: Annotated[int, Meta(ge=2)] = 256
     max_relative_positions: CountOrNone = 0
+    conv_kernel_size: Annotated[int, Meta(ge=0, le=1_000)] = 0
+    conv_act: str = "gelu"
     type_input: str = "token_type_ids"
     norm_type: str = "layer"
     embedding_norm: bool = True
@@ -161,6 +168,13 @@ class TransformerSpec(AttentionComputation, TransformerArchitecture):
             )
         if self.position_buckets % 2:
             raise ValueError(f"position_buckets={self.position_buckets}: must be even")
+        if self.conv_kernel_size and not self.conv_kernel_size % 2:
+            raise ValueError(f"conv_kernel_size={self.conv_kernel_size}: must be odd, or 0")
+        if self.conv_kernel_size and self.causal:
+            raise ValueError(
+                f"conv_kernel_size={self.conv_kernel_size}: left to right, a token would see those "
+                "after it: set it to 0"
+            )
         if self.scan_layers and not self._layers_are_alike:
             raise ValueError(
                 f"scan_layers=True: the layers of {self.encoder} are not alike, so they cannot be "
@@ -208,6 +222,7 @@ class TransformerSpec(AttentionComputation, TransformerArchitecture):
     @property
     def _layers_are_alike(self) -> bool:
         first_differs = self.pre_norm and self.embedding_norm
+        first_differs |= self.conv_kernel_size > 0
         return self.global_attn_every_n_layers == 1 and not first_differs
 
     def is_global(self, layer: int) -> bool:
@@ -261,6 +276,7 @@ class TransformerSpec(AttentionComputation, TransformerArchitecture):
         window = min(context, 2 * (self.local_attention // 2) + 1)
         seen = sum(context if self.is_global(layer) else window for layer in range(layers))
         projection = embedding * width if embedding != width else 0
+        projection += self.conv_kernel_size * width**2
         head = embedding * self.vocab_size + embedding * width * (self.lm_head == "transform")
         scores = 3 if self.positions == "disentangled" else 1
         products = layers * (attention + inner) + (scores + 1) * width * seen + projection

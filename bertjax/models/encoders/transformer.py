@@ -15,7 +15,7 @@ from bertjax.models.attention.remat import keep_kernel_results
 from bertjax.models.attention.self_attention import SelfAttention
 from bertjax.models.encoders.spec import TransformerSpec
 from bertjax.models.layers.activation import activation
-from bertjax.models.layers.dense import Dense, parameter
+from bertjax.models.layers.dense import Dense, add_bias, parameter, product
 from bertjax.models.layers.dropout import Dropout
 from bertjax.models.layers.embedding import embedding_lookup
 from bertjax.models.layers.norm import LayerNorm, RMSNorm
@@ -98,6 +98,35 @@ def places_of(inputs: Mapping[str, jax.Array]) -> jax.Array | None:
     return positions_of(inputs["segment_ids"]) if "segment_ids" in inputs else None
 
 
+class Convolution(nn.Module):
+    """What each token takes from its neighbours in its document: [B, S, D] -> [B, S, D]."""
+
+    spec: TransformerSpec
+
+    @nn.compact
+    def __call__(self, x: jax.Array, mask: Mask, deterministic: bool) -> jax.Array:
+        spec, precision = self.spec, self.spec.precision
+        width, size, length = spec.hidden_size, spec.conv_kernel_size, x.shape[1]
+
+        def around(array: jax.Array) -> jax.Array:
+            """[B, S, ...] -> [B, S, places, ...]; there are zeros outside the row."""
+            reach = (0, 0), (size // 2, size // 2), *((0, 0),) * (array.ndim - 2)
+            wide = jnp.pad(array, reach)
+            return jnp.stack([wide[:, i : i + length] for i in range(size)], axis=2)
+
+        documents = mask.keys if mask.segment_ids is None else mask.segment_ids
+        seen = around(documents) == documents[:, :, None]
+        sides = axes.EMBED, axes.NEIGHBOURS, axes.EMBED_OUT
+        init = nn.initializers.truncated_normal(spec.initializer_range)
+        shape, gathered_as = (width, size, width), precision.gathered_as
+        kernel = parameter(self, "kernel", sides, shape, init, gathered_as)
+        bias = parameter(self, "bias", sides[2:], (width,), nn.initializers.zeros)
+        x = jnp.where(seen[..., None], around(x), 0)
+        y = add_bias(product("abki,iko->abo", x, kernel, precision, precision.compute), bias)
+        y = Dropout(spec.hidden_dropout_prob)(y, deterministic)
+        return activation(spec.conv_act, y, spec.keeps_slopes)
+
+
 class Block(nn.Module):
     """One layer: attention and feed-forward, each added to its input.
 
@@ -133,7 +162,7 @@ class Block(nn.Module):
             key_value_heads=spec.num_key_value_heads,
             name="attention",
         )
-        x = nn.with_logical_constraint(x, _EMBED)
+        embedded = x = nn.with_logical_constraint(x, _EMBED)
         attention_norm, output_norm = norm(spec, "attention_norm"), norm(spec, "output_norm")
         is_normal = spec.embedding_norm and self.layer == 0
         y = attention_norm(x) if spec.pre_norm and not is_normal else x
@@ -164,6 +193,9 @@ class Block(nn.Module):
             y = Dropout(rate, name="output_dropout")(y, deterministic)
         x = x + y
         x = x if spec.pre_norm else output_norm(x)
+        if spec.conv_kernel_size and self.layer == 0:
+            x += Convolution(spec, name="convolution")(embedded, mask, deterministic)
+            x = norm(spec, "convolution_norm")(x)
         return x, x if self.stacked else None
 
     def _activated(self, y: Any) -> jax.Array:

@@ -11,12 +11,13 @@ _FUNCTIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True),
     "silu": jax.nn.silu,
     "relu": jax.nn.relu,
+    "tanh": jnp.tanh,
 }
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 2))
 def activation(name: str, x: jax.Array, keep_slope: bool = False) -> jax.Array:
-    """The erf form of gelu, "gelu"; its tanh form, "gelu_tanh"; x sigmoid(x), "silu"; or "relu".
+    """The erf form of gelu, "gelu"; its tanh form, "gelu_tanh"; x sigmoid(x), "silu"; relu; tanh.
 
     With `keep_slope`, the slope is a residual, and not x, which others keep anyway: both are
     computed once, and not again for each product that reads them.

@@ -199,12 +199,21 @@ def deberta_v2(p, ids, segments, positions, sees, activation=gelu, buckets=8, fa
             np.einsum("inh,nhd->id", context, p[f"{here}/output/kernel"]) + p[f"{here}/output/bias"]
         )
 
+    def convolution(kernel, x):
+        """Of places that are nearer than 3, and in the same document."""
+        places = np.arange(len(x))
+        near = [sees & (places - places[:, None] == i - 2) for i in range(5)]
+        return gelu(np.einsum("kst,ti,iko->so", near, x, kernel) + p[f"{layer}/convolution/bias"])
+
     states = [_norm(p, f"{tables}/norm", p[f"{tables}/token"][ids], epsilon)]
     while f"deberta-v2/encoder/layer_{len(states) - 1}/output/kernel" in p:
         layer, x = f"deberta-v2/encoder/layer_{len(states) - 1}", states[-1]
         x = _norm(p, f"{layer}/attention_norm", x + attend(layer, x), epsilon)
         x = x + _feed_forward(p, layer, x, activation)
-        states.append(_norm(p, f"{layer}/output_norm", x, epsilon))
+        x = _norm(p, f"{layer}/output_norm", x, epsilon)
+        if (kernel := p.get(f"{layer}/convolution/kernel")) is not None:
+            x = _norm(p, f"{layer}/convolution_norm", x + convolution(kernel, states[0]), epsilon)
+        states.append(x)
     logits = _predictions(p, "deberta-v2", states[-1], activation, epsilon)
     return states, {"masked_lm": logits}
 

@@ -30,6 +30,7 @@ READ = partial(hugging_face.spec_of, family=ENCODERS["deberta-v2"], origin="test
     "changes",
     [
         *(dict(remat=remat) for remat in ("none", "attention", "layer")),
+        *(dict(conv_kernel_size=3, remat=remat) for remat in ("none", "activation", "layer")),
         dict(scan_layers=True),
         dict(scan_layers=True, remat="layer"),
         dict(attention="fused"),
@@ -38,7 +39,8 @@ READ = partial(hugging_face.spec_of, family=ENCODERS["deberta-v2"], origin="test
 )
 def test_another_way_to_compute_it(changes):
     """The outputs and all gradients of packed documents, of which one is padding."""
-    plain = dataclasses.replace(SPEC, attention_probs_dropout_prob=0.0)
+    size = changes.get("conv_kernel_size", 0)
+    plain = dataclasses.replace(SPEC, attention_probs_dropout_prob=0.0, conv_kernel_size=size)
     params = random_params(head_types.REPLACED_TOKENS, plain)
     rng, documents = np.random.default_rng(5), np.array([[1] * 9 + [2] * 4, [1] * 11 + [0] * 2])
     inputs = {"input_ids": rng.integers(0, 20, documents.shape), "segment_ids": documents}
@@ -65,6 +67,8 @@ def test_operations():
     layer = 4 * 24**2 + 2 * 24 * 56 + 4 * 24 * 7.5
     expected = 6 * (2 * layer + 2 / 11 * (24**2 + 24 * 20))
     assert SPEC.flops_per_token(11, 2, 7.5) == pytest.approx(expected)
+    convolved = dataclasses.replace(SPEC, conv_kernel_size=3).flops_per_token(11, 2, 7.5)
+    assert convolved == pytest.approx(expected + 6 * 3 * 24**2)
     assert "by einsum at length 512" in SPEC.attention_by(512)
 
 
@@ -126,13 +130,19 @@ def test_what_is_computed_in_another_way_is_refused():
     assert READ(written | {"pos_att_type": "C2P | p2c"}) == SPEC
     far = dataclasses.replace(SPEC, max_relative_positions=99)
     assert (SPEC.farthest, far.farthest, READ(write(far))) == (62, 99, far)
+    without = {key: value for key, value in written.items() if key != "conv_act"}
+    assert READ(without) == SPEC
+    tanh = dataclasses.replace(SPEC, conv_kernel_size=3, conv_act="tanh")
+    assert READ(without | {"conv_kernel_size": 3}) == READ(write(tanh)) == tanh
     for changes, message in (
         ({"relative_attention": False}, "relative_attention=False: only True can be read"),
         ({"position_biased_input": True}, "position_biased_input=True: only False can be read"),
         ({"share_att_key": False}, "share_att_key=False: only True can be read"),
         ({"norm_rel_ebd": "none"}, "norm_rel_ebd='none': only 'layer_norm' can be read"),
         ({"pos_att_type": "c2p"}, r"pos_att_type='c2p': only \['p2c', 'c2p'\] can be read"),
-        ({"conv_kernel_size": 3}, "conv_kernel_size=3: only 0 can be read"),
+        ({"conv_kernel_size": 4}, "conv_kernel_size=4: must be odd, or 0"),
+        ({"conv_groups": 2}, "conv_groups=2: only 1 can be read"),
+        ({"conv_act": "relu"}, "conv_act='relu': must be one of gelu, .*, swish, tanh"),
         ({"type_vocab_size": 2}, "type_vocab_size=2: only 0 can be read"),
         ({"position_buckets": -1}, "position_buckets=-1: must be at least 2"),
         ({"position_buckets": 7}, "position_buckets=7: must be even"),
@@ -148,3 +158,9 @@ def test_what_is_computed_in_another_way_is_refused():
         READ(absent)
     with pytest.raises(ValueError, match="no DeBERTa-v2 with causal=True"):
         write(dataclasses.replace(SPEC, causal=True))
+    for changes, message in (
+        ({"causal": True}, "conv_kernel_size=3: left to right, a token would see those after"),
+        ({"scan_layers": True}, "scan_layers=True: the layers of deberta-v2 are not alike"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            dataclasses.replace(tanh, **changes)

@@ -161,10 +161,13 @@ def test_modernbert(hidden_act, packed, local_attention):
     _assert_is_the_reference(model, forward, packed)
 
 
-@pytest.mark.parametrize("name", RELATIVES)
-def test_relatives(name):
+@pytest.mark.parametrize(
+    "name, changes",
+    [*((name, {}) for name in RELATIVES), ("deberta-v2", {"conv_kernel_size": 5})],
+)
+def test_relatives(name, changes):
     """Two layers with the head that predicts tokens; of relative positions with packed texts."""
-    model, forward = _model(name)
+    model, forward = _model(name, **changes)
     _assert_is_the_reference(model, forward, packed=name in ("xlnet", "deberta-v2"))
 
 

@@ -127,6 +127,8 @@ def test_the_same_as_transformers(name, kind, vocabulary):
             head_types.MASKED_LM,
             {"hidden_act": "silu", "max_relative_positions": 11, "position_buckets": 6},
         ),
+        ("deberta-v2", head_types.ENCODER, {"conv_kernel_size": 3}),
+        ("deberta-v2", head_types.MASKED_LM, {"conv_kernel_size": 5, "conv_act": "tanh"}),
         ("distilbert", head_types.MASKED_LM, {"hidden_act": "silu"}),
         ("openai-gpt", head_types.CAUSAL_LM, {"hidden_act": "silu"}),
         ("gpt2", head_types.CAUSAL_LM, {"hidden_act": "silu"}),
@@ -215,6 +217,7 @@ def test_xlm_that_is_computed_in_another_way_is_refused():
 def test_settings_are_written_and_read(name):
     changes = dict(hidden_act="silu", layer_norm_eps=1e-7, initializer_range=0.01)
     changes |= dict(classifier_pooling="mean", global_rope_theta=1e5)
+    changes |= dict(conv_kernel_size=3, conv_act="tanh")
     changes |= dict(hidden_dropout_prob=0.25, attention_probs_dropout_prob=0.25)
     config = PUBLISHED[name].config
     fields = {*ENCODERS[name].spec.fields}.difference(config.lost)
