@@ -7,7 +7,7 @@ Command:
 Hardware: 2 CPU cores.
 Expected: the generator's "mlm_loss" falls below the unigram baseline, and "disc_accuracy" rises
 above the 85 % of tokens that are the text's own; minutes of a CPU are too few for both
-(docs/results/modern.md).
+(docs/results/objectives.md).
 
 The embeddings of `electra` have a width of their own, which a narrow generator can share. For
 another encoder set generator_width=1 with fewer generator_layers, or shared_embeddings=False;
