@@ -64,6 +64,11 @@ class Hybrid(MaskedLM):
         """The first rows of each group stay as they are; tokens of the others are masked."""
         return MaskedInSomeRows(rule, self.causal_rows, self.group, microbatches)
 
+    def check(self, spec: EncoderSpec) -> None:
+        """Also checks that the encoder can read left to right."""
+        super().check(spec)
+        dataclasses.replace(spec, causal=True)
+
     def model(self, spec: EncoderSpec) -> Model:
         """One set of parameters, that of a masked LM, and two ways to compute with it."""
         inputs = text_inputs(spec, B=1, S=8)

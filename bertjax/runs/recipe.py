@@ -258,7 +258,7 @@ class Recipe(TrainingRecipe):
                 length, before = phase.length, found
             if phase.objective != self.objective:
                 with about_config(f"phase_{number}"):
-                    phase.objective.check(spec)
+                    phase.objective.check(self.spec_in(phase, spec))
                 if _parameters(phase.objective, spec) != _parameters(self.objective, spec):
                     raise InputError(
                         f"config.phase_{number}.objective={phase.objective.name!r} trains other "

@@ -227,3 +227,19 @@ def test_bad_settings(tiny_corpus, settings, changes, message):
     objective = {"name": "hybrid", "causal_rows": 1, "group": 4, **settings}
     with pytest.raises(InputError, match=message):
         Recipe.from_config(tiny_config(tiny_corpus, objective=objective, **changes))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"objective": {"name": "hybrid", "causal_rows": 1, "group": 4}},
+        {"objective": "left_to_right"},
+        {"objective": "masked_lm", "phase_2": {"objective": "left_to_right"}},
+    ],
+)
+def test_a_convolution_does_not_read_left_to_right(tiny_corpus, changes):
+    config = tiny_config(tiny_corpus, **changes)
+    config["model"] |= {"encoder": "deberta-v2", "conv_kernel_size": 3}
+    with pytest.raises(InputError, match=r"config.*conv_kernel_size=3: left to right, a token"):
+        recipe = Recipe.from_config(config)
+        recipe.check(recipe.spec(99))
