@@ -38,6 +38,7 @@ def get_config() -> ml_collections.ConfigDict:
         generator_layers=1.0,
         discriminator_weight=50.0,
         shared_embeddings=True,
+        disentangled=False,
         text="spans",
     )
     config.masking.update(mask=0.85, random=0.0)
