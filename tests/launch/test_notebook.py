@@ -262,10 +262,12 @@ json.dump(pictures, open(sys.argv[2], "w"))
 """
 
 # Python reads this at its start: all programs of the notebook print every step, so that every curve
-# is shown.
+# is shown. They do without PyTorch, which each would import for seconds, and Transformers.
 _SITECUSTOMIZE = """
+import sys
 from bertjax.base import progress
 progress._SECONDS_BETWEEN_LINES = 0.0
+sys.modules |= dict.fromkeys(("torch", "transformers"))
 """
 
 _PNG = b"\x89PNG\r\n\x1a\n"
