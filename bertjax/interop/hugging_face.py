@@ -88,8 +88,9 @@ def read_hugging_face(
         longest = modules.embedding.passage_length if modules else 0
         length = {"max_length": longest} if longest else {}
         task = _text_length(folder, spec.max_position_embeddings) | length | task
-    model = dataclasses.replace(model, embedding=embedding, dimensions=dimensions)
-    return dataclasses.replace(model, params=params, task=task, kept=kept)
+    return dataclasses.replace(
+        model, params=params, task=task, embedding=embedding, dimensions=dimensions, kept=kept
+    )
 
 
 def _params_of_modules(

@@ -154,8 +154,7 @@ def read_modules(
         if settings.get("model_type") == RERANKER:
             _check_no_prompt(settings)
             if modules[1:]:
-                found = _modules(folder, modules, settings, tokenizer, spec)
-                return found._replace(scores=True, dimensions=0)
+                return _modules(folder, modules, settings, tokenizer, spec)
             names = [_class_name(module["type"]) for module in modules]
             _check_sequence(names, [None], [_OF_A_RERANKER])
             _model_settings(folder, RERANKER, tokenizer)
@@ -188,8 +187,10 @@ def _modules(
     after = tuple(takewhile(lambda name: name in MODULE_NAMES.values(), names[2:]))
     sequences = [POOLED + after] if kind == DENSE else _SEQUENCES[kind] + [_PYLATE] * pylate
     _check_sequence(names, configs, sequences)
-    shortened = ("max_active_dims", *(TRUNCATED,) * (kind != DENSE))
-    _check_settings(settings, dict.fromkeys(shortened), f"in {SETTINGS_FILE}")
+    scores = settings.get("model_type") == RERANKER
+    may_be_cut = kind == DENSE and not scores
+    refused = ["max_active_dims", *([] if may_be_cut else [TRUNCATED])]
+    _check_settings(settings, dict.fromkeys(refused), f"in {SETTINGS_FILE}")
     found = list(zip(names[1:], configs, strict=True))
     for name, config in found:
         if config is None and name != "Normalize":  # which had no file
@@ -198,16 +199,15 @@ def _modules(
     if pylate:
         _check_pylate(settings)
         model = {**model, **{name: settings.get(name) for name in LENGTH_NAMES}}
-    scores = settings.get("model_type") == RERANKER
     fields: dict[str, Any] = {**prompts_of(settings), **_fields_of_modules(found, kind, scores)}
     lengths = _lengths(model, spec.max_position_embeddings)
     fields |= {"similarity": _similarity(settings, kind), **lengths}
     embedding = Embedding(kind=kind, **fields)
     after_encoder = zip(names[1:], places, strict=True)
     files = [place / MODULE_WEIGHTS for name, place in after_encoder if name in WITH_ARRAYS]
-    cut = settings.get(TRUNCATED) or 0
-    is_cut = cut < embedding.dimensions(spec.hidden_size)
-    return Modules(embedding, files, dimensions=cut if is_cut else 0)
+    width = embedding.dimensions(spec.hidden_size)
+    cut = settings.get(TRUNCATED) or width
+    return Modules(embedding, files, scores, dimensions=cut if cut < width else 0)
 
 
 def module_arrays(embedding: Embedding, width: int) -> list[dict[str, tuple[str, tuple[int, ...]]]]:

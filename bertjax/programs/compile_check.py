@@ -119,7 +119,7 @@ def _phases(config: Any, where: Slice, document: float) -> list[_Phase]:
     pretrained = open_sources(recipe, tokenizer, open_model, started=False)
     if pretrained:
         recipe = Recipe.from_config(with_weights(recipe, pretrained))
-    spec = recipe.spec(tokenizer.vocabulary_size if tokenizer else None)
+    spec = recipe.spec_for(tokenizer) if tokenizer else recipe.spec()
     trainer = Trainer(make_experiment(recipe, spec, where.devices, pretrained))
     found = []
     for name, phase, steps in recipe.steps():

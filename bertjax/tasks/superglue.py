@@ -23,8 +23,11 @@ from bertjax.tasks.superglue_rows import CHOICES, Candidate, of_columns
 from bertjax.tasks.task import TRAIN, Task
 
 _FILES = {
-    **{TRAIN: "train.jsonl", "dev": "val.jsonl", "test": "test.jsonl"},
-    **{"AX-b": "AX-b.jsonl", "AX-g": "AX-g.jsonl"},
+    TRAIN: "train.jsonl",
+    "dev": "val.jsonl",
+    "test": "test.jsonl",
+    "AX-b": "AX-b.jsonl",
+    "AX-g": "AX-g.jsonl",
 }
 
 

@@ -82,18 +82,18 @@ def has_split(folder: Path, data: str, split: str) -> bool:
 
 
 def _official(data: str, split: str) -> tuple[str, ...]:
-    """The names of a split in one file; what else is here of the hub, another run has named."""
+    """The names of a split in one file; of the hub, others are here only if a run named them."""
     return tuple(split + ending for ending in ((".parquet",) if data.startswith(HUB) else FORMATS))
 
 
 def _patterns(split: str, name: str) -> list[str]:
-    return [name] if name else [each.format(x) for x in _NAMES[split] for each in _SHARDS]
+    return [name] if name else [form.format(own) for own in _NAMES[split] for form in _SHARDS]
 
 
 def _shards(folder: Path, split: str, name: str) -> list[Path]:
     """The files of a pattern, or of a split that has no file of its official name."""
-    each = (sorted(glob(x, root_dir=folder)) for x in _patterns(split, name))
-    found = [folder / x for x in next(filter(None, each), [])]
+    matches = (sorted(glob(pattern, root_dir=folder)) for pattern in _patterns(split, name))
+    found = [folder / match for match in next(filter(None, matches), [])]
     count = _COUNT.search(found[0].stem) if found else None
     if count and int(count[1]) != len(found):
         raise InputError(

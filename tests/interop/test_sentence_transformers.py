@@ -294,6 +294,8 @@ REFUSED = {
         "no Dense module after Pooling"),
     "words of a reranker": ("mean", lambda f: (_module(f, 2, "WordWeights"), _cross_encoder(f)),
         "a module WordWeights in modules.json"),
+    "the first numbers of scores": ("mean", lambda f: (_change(f / SETTINGS, truncate_dim=1),
+        _cross_encoder(f)), "truncate_dim=1 in config_sentence_transformers.json"),
     "the first numbers of tokens": ("late", lambda f: _change(f / SETTINGS, truncate_dim=5),
         "truncate_dim=5 in config_sentence_transformers.json"),
     "a few of the weights": ("sparse", lambda f: _change(f / SETTINGS, max_active_dims=8),

@@ -133,7 +133,7 @@ def _spec(stage: Stage, files: StudyFiles) -> EncoderSpec:
     if stage.program != "pretrain":
         return open_model(config.init_from).spec
     recipe = Recipe.from_config(config)
-    return recipe.spec(open_tokenizer(recipe.corpus[0]).vocabulary_size)
+    return recipe.spec_for(open_tokenizer(recipe.corpus[0]))
 
 
 def _of_fine_tuning(recipe: TaskRecipe, spec: EncoderSpec, corpus: str) -> Work:

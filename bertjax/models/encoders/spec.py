@@ -221,8 +221,7 @@ class TransformerSpec(AttentionComputation, TransformerArchitecture):
 
     @property
     def _layers_are_alike(self) -> bool:
-        first_differs = self.pre_norm and self.embedding_norm
-        first_differs |= self.conv_kernel_size > 0
+        first_differs = (self.pre_norm and self.embedding_norm) or self.conv_kernel_size > 0
         return self.global_attn_every_n_layers == 1 and not first_differs
 
     def is_global(self, layer: int) -> bool:

@@ -99,7 +99,7 @@ def places_of(inputs: Mapping[str, jax.Array]) -> jax.Array | None:
 
 
 class Convolution(nn.Module):
-    """What each token takes from its neighbours in its document: [B, S, D] -> [B, S, D]."""
+    """Each token reads its neighbours in its document: [B, S, D] -> [B, S, D]."""
 
     spec: TransformerSpec
 

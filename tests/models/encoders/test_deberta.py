@@ -50,7 +50,7 @@ def _loss_and_gradients(spec):
 @pytest.mark.parametrize(
     "changes",
     [
-        *(dict(conv_kernel_size=3, remat=remat) for remat in ("attention", "layer")),
+        *(dict(conv_kernel_size=3, remat=remat) for remat in ("none", "attention", "layer")),
         dict(scan_layers=True),
         dict(scan_layers=True, remat="layer"),
         dict(attention="fused"),
